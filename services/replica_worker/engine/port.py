@@ -1,0 +1,158 @@
+"""What the worker asks of an engine, whichever engine it is.
+
+The worker owns text (tokenizer, chat template, stop strings), tiers and slots; an engine owns the
+model, the KV cache and the batch. They exchange token ids and slot numbers, never strings or paths
+from a request. Implementations: `torch` (reference), `timed` (no model). Every one of them passes
+`tests/integration/engine_suite.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+BASE_SLOT = -1
+"""The slot number of a request for the base model: no adapter is applied."""
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What one started engine can do. All limits are hard."""
+
+    name: str
+    build: str
+    dtype: str
+    base_model_hash: str
+    slots: int
+    rank_limit: int
+    max_rows: int
+    max_context_tokens: int
+    vocabulary_size: int
+    eos_token_ids: tuple[int, ...]
+
+
+class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How the tensors of one adapter are to be applied; fixed at registration."""
+
+    adapter_id: str
+    digest: str
+    base_model_hash: str
+    rank: int
+    alpha: float
+    target_modules: tuple[str, ...]
+    use_rslora: bool = False
+    rank_pattern: Mapping[str, int] = {}
+    alpha_pattern: Mapping[str, float] = {}
+
+
+class HostAdapter(Protocol):
+    """One adapter in host RAM, parsed and checked by the engine that will apply it."""
+
+    @property
+    def spec(self) -> AdapterSpec: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One sequence to decode.
+
+    `prompt_token_ids` may end with tokens that another replica already produced; `first_position`
+    is then how many of them there are, so that sampling, keyed by (seed, position), continues.
+    `max_tokens` counts the tokens still to be produced here.
+    """
+
+    request_id: str
+    slot: int
+    prompt_token_ids: Sequence[int]
+    max_tokens: int
+    temperature: float
+    top_p: float
+    seed: int
+    first_position: int = 0
+    ignore_eos: bool = False
+    cache_salt: str = ""
+
+
+class StepToken(msgspec.Struct, frozen=True):
+    """One token of one request. `position` counts produced tokens from 0 (from `first_position` on a
+    continuation). `finish` is "stop" (an eos id; that id is `token_id`), "length", or None. With
+    `error` set the request has ended, `token_id` is -1 and the sentence says why."""
+
+    request_id: str
+    token_id: int
+    position: int
+    finish: str | None = None
+    error: str | None = None
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """The next-token distribution after a prompt: its best `len(token_ids)` tokens, best first."""
+
+    finite: bool
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+OnStep = Callable[[Sequence[StepToken]], None]
+
+
+class AdapterUnusable(Exception):
+    """The file is not an adapter that this engine can apply; the message says why in one sentence."""
+
+
+class EngineFailed(Exception):
+    """The engine as a whole is broken; every request in it has ended and it must be rebuilt."""
+
+
+class Engine(Protocol):
+    async def start(self, on_step: OnStep) -> EngineInfo:
+        """Load the base model, warm up, begin stepping.
+
+        `on_step` is called on the event loop once per engine step with every token of that step.
+        Raises EngineFailed with the reason; nothing is left running then.
+        """
+
+    async def close(self) -> None:
+        """End every request without a final StepToken and free the model. Idempotent."""
+
+    async def read(self, path: Path, spec: AdapterSpec) -> HostAdapter:
+        """Parse a safetensors file off the event loop into this engine's host form.
+
+        Raises AdapterUnusable (shape, rank, name, non-finite, wrong base, not safetensors).
+        """
+
+    async def load(self, slot: int, adapter: HostAdapter) -> None:
+        """Copy into a slot while the batch keeps stepping; applied from the next step on.
+
+        No request may be running on `slot`. Raises AdapterUnusable; the slot is then empty.
+        """
+
+    async def clear(self, slot: int) -> None:
+        """Make the slot's weights zero. No request may be running on it. Idempotent."""
+
+    def submit(self, request: EngineRequest) -> None:
+        """Queue a request; its tokens arrive through `on_step`. Never blocks, never raises for load."""
+
+    def abort(self, request_id: str) -> None:
+        """End a request without a further StepToken. Unknown ids are ignored."""
+
+    async def probe(self, prompt_token_ids: Sequence[int], slot: int, top: int = 20) -> Probe:
+        """Next-token distribution of a prompt with the slot's adapter (or BASE_SLOT)."""
+
+    async def fingerprint(self, slot: int) -> str:
+        """SHA-256 over the slot's tensors as they now stand in the engine (BASE_SLOT: over nothing)."""
+
+    def load_figures(self) -> EngineLoad:
+        """Rows and promised tokens right now; cheap, callable every step."""
+
+
+class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
+    running: int
+    waiting: int
+    tokens_in_flight: int
+    kv_bytes_used: int
+    steps: int
+    tokens_per_s: float
