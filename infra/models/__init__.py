@@ -1,0 +1,1 @@
+"""The base model on this machine: fetched, checked, converted."""
