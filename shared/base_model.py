@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from shared.messages.desired import BaseModelRecord, ModuleShape
+
 _CHUNK_BYTES = 1 << 20
 _CACHE_NAME = ".lorafleet-base-hash"
 _IGNORED_CONFIG_KEYS = frozenset({"_name_or_path", "transformers_version"})
@@ -81,3 +83,30 @@ def _read_cache(cache: Path, stamp: list[list[Any]]) -> str | None:
     except (OSError, ValueError):
         return None
     return str(saved["hash"]) if isinstance(saved, dict) and saved.get("stamp") == stamp else None
+
+
+def describe(folder: Path, name: str, rank_classes: tuple[int, ...]) -> BaseModelRecord:
+    """What the fleet must know of a Llama-family folder: identity, and the shape of every layer an adapter
+    may target. Raises FileNotFoundError, or KeyError naming a config entry that is missing."""
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    head = config.get("head_dim") or hidden // heads
+    kv = config.get("num_key_value_heads", heads) * head
+    mlp = config["intermediate_size"]
+    shapes = {
+        "q_proj": (hidden, heads * head),
+        "k_proj": (hidden, kv),
+        "v_proj": (hidden, kv),
+        "o_proj": (heads * head, hidden),
+        "gate_proj": (hidden, mlp),
+        "up_proj": (hidden, mlp),
+        "down_proj": (mlp, hidden),
+    }
+    return BaseModelRecord(
+        base_model_hash=base_model_hash(folder),
+        name=name,
+        layers=config["num_hidden_layers"],
+        modules={key: ModuleShape(in_features=i, out_features=o) for key, (i, o) in shapes.items()},
+        rank_classes=rank_classes,
+        max_context_tokens=config["max_position_embeddings"],
+    )

@@ -1,0 +1,1 @@
+"""How services speak: one port, two implementations with one test suite."""

@@ -1,0 +1,128 @@
+"""What a service may do on the bus. Everything is said through a Channel of the catalog.
+
+Every coroutine here may raise BusUnavailable; unless stated otherwise nothing was sent then and the call
+is safe to repeat. Handlers of one subscription run one after another, in order of arrival; a handler
+that raises is logged by the bus and the subscription goes on. Messages that do not decode are logged and
+dropped (an EVENT is terminated, not redelivered).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from shared.contracts.channel import Channel
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+Ids = tuple[str, ...]
+OnMessage = Callable[[M, Ids], Awaitable[None]]
+"""Called with the message and the ids in its subject."""
+
+
+class BusUnavailable(Exception):
+    """The bus cannot be reached, or did not confirm in time."""
+
+
+class NoResponders(Exception):
+    """Nobody serves this subject right now."""
+
+
+class DeadlineExceeded(Exception):
+    """The question was sent and not answered in time; whether it was acted upon is unknown."""
+
+
+class AskFailed(Exception):
+    """The other side answered that it failed; the message is its sentence."""
+
+
+class RevisionConflict(Exception):
+    """The key changed since `expected_revision`; nothing was written."""
+
+
+class Change(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
+    """A key's new value, or None after a delete. Revisions of one bucket only grow."""
+
+    ids: Ids
+    value: M | None
+    revision: int
+
+
+class Subscription(Protocol):
+    async def close(self) -> None:
+        """No handler call starts after this returns. Idempotent."""
+
+
+class StateStore(Protocol[M]):
+    """The key-value bucket of one STATE channel."""
+
+    async def put(self, value: M, *ids: str, expected_revision: int | None = None) -> int:
+        """Returns the new revision. `expected_revision` 0 means "only if the key does not exist".
+        Raises RevisionConflict."""
+
+    async def get(self, *ids: str) -> Change[M] | None:
+        """The current value, or None if there is none."""
+
+    async def delete(self, *ids: str) -> None:
+        """Readers see a Change with value None. Deleting what is not there is no error."""
+
+    async def entries(self) -> list[Change[M]]:
+        """Every key that has a value now."""
+
+    async def watch(self, on_change: Callable[[Change[M]], Awaitable[None]], *ids: str) -> Subscription:
+        """Follow the bucket; leading ids narrow it (the rest match anything).
+
+        Returns once `on_change` has been called with every value that existed, so the caller's view is
+        full from then on. After a reconnect all values are told again, and keys that vanished meanwhile
+        come as None: `on_change` must not mind repetition.
+        """
+
+
+class Bus(Protocol):
+    @property
+    def connected(self) -> bool: ...
+
+    async def close(self) -> None:
+        """Send what is buffered, end every subscription. Idempotent."""
+
+    async def publish(
+        self,
+        channel: Channel[M, Any],
+        message: M,
+        *ids: str,
+        message_id: str | None = None,
+        answer_to: str | None = None,
+    ) -> None:
+        """EVENT: returns once the stream has stored it; a repeated `message_id` is stored once.
+        TELEMETRY, REPLY: fire and forget. RPC: send without waiting; answers, and the bus's own
+        "no responders", go to the subject `answer_to`."""
+
+    async def subscribe(
+        self,
+        channel: Channel[M, Any],
+        on_message: OnMessage[M],
+        *ids: str,
+        on_unanswered: Callable[[Ids], Awaitable[None]] | None = None,
+    ) -> Subscription:
+        """Live messages of a TELEMETRY, REPLY or RPC channel; leading ids narrow it, the rest match
+        anything. `on_unanswered` is told the ids of a REPLY subject whose question met no responders."""
+
+    async def consume(self, channel: Channel[M, Any], durable: str, on_message: OnMessage[M]) -> Subscription:
+        """An EVENT channel through a durable consumer, shared by all who name the same `durable`.
+
+        A message is acknowledged when its handler returns; after an exception it comes again (with a
+        growing delay). Delivery is at least once: handlers are idempotent.
+        """
+
+    async def ask(self, channel: Channel[M, R], message: M, *ids: str, timeout_s: float) -> R:
+        """Raises NoResponders, DeadlineExceeded, AskFailed."""
+
+    async def serve(self, channel: Channel[M, R], on_ask: Callable[[M, Ids], Awaitable[R]], *ids: str) -> Subscription:
+        """Answer an RPC channel. Questions run concurrently. An exception reaches the asker as AskFailed
+        with its text. FanOut.POOL channels share the questions among their servers."""
+
+    def state(self, channel: Channel[M, Any]) -> StateStore[M]:
+        """The bucket of a STATE channel."""

@@ -1,0 +1,147 @@
+"""Desired state: the last value of each key wins, and a late reader sees the same as an early one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.messages.identity import AdapterKey
+
+
+class AliasRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a gateway needs to route an alias: one look-up, no second record to wait for."""
+
+    alias: str
+    tenant_id: str
+    adapter_id: str
+    digest: str
+    pool_id: str
+    base_model_hash: str
+    base_model_name: str
+    updated_at_s: float = 0.0
+
+
+class ApiKeyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored under the SHA-256 of the key: the key itself is known to its owner alone."""
+
+    key_id: str
+    tenant_id: str
+    may_call_base: bool = False
+
+
+class TenantRecord(msgspec.Struct, frozen=True, kw_only=True):
+    tenant_id: str
+    weight: float = 1.0
+
+
+class AdapterRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One verified adapter as replicas and placement need it. `store_key` names the object in the store."""
+
+    adapter_id: str
+    digest: str
+    tenant_id: str
+    version: str
+    pool_id: str
+    base_model_hash: str
+    rank: int
+    alpha: float
+    target_modules: tuple[str, ...]
+    size_bytes: int
+    store_key: str
+    status: str
+    use_rslora: bool = False
+    rank_pattern: Mapping[str, int] = {}
+    alpha_pattern: Mapping[str, float] = {}
+    fingerprint: str = ""
+
+    @property
+    def key(self) -> AdapterKey:
+        return AdapterKey(adapter_id=self.adapter_id, digest=self.digest)
+
+
+class ModuleShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A linear layer that an adapter may target: y[out] = W[out, in] x[in]."""
+
+    in_features: int
+    out_features: int
+
+
+class BaseModelRecord(msgspec.Struct, frozen=True, kw_only=True):
+    base_model_hash: str
+    name: str
+    layers: int
+    modules: Mapping[str, ModuleShape]
+    rank_classes: tuple[int, ...]
+    max_context_tokens: int
+    created_at_s: float = 0.0
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica of a pool. Only `ready` members are routed to; `draining` ones finish what they have."""
+
+    replica_id: str
+    incarnation: str
+    weight: float
+    slots: int
+    rank_limit: int
+    ram_budget_bytes: int
+    disk_budget_bytes: int
+    ready: bool
+    draining: bool = False
+
+
+class Membership(msgspec.Struct, frozen=True, kw_only=True):
+    """The replicas of one pool, and the fencing epoch of the placement that says so."""
+
+    pool_id: str
+    epoch: int
+    revision: int
+    members: tuple[Member, ...]
+
+
+class OwnerCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many owners the adapters of a pool have; `exceptions` names the hot ones."""
+
+    pool_id: str
+    owners: int = 2
+    exceptions: Mapping[str, int] = {}
+
+
+class AssignedAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    adapter_id: str
+    digest: str
+    role: str
+    """"owner" or "spill"."""
+    tier: str
+    """The highest tier wanted: "gpu", "ram" or "disk"."""
+
+
+class AssignmentShard(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of what one replica should hold (at most 2,000 adapters a shard).
+
+    A worker ignores a shard whose epoch is older than the newest it has seen. `shards` is how many
+    parts there are; parts with an index at or above it are stale and hold nothing.
+    """
+
+    replica_id: str
+    pool_id: str
+    epoch: int
+    shard: int
+    shards: int
+    adapters: tuple[AssignedAdapter, ...]
+
+
+class ScaleWish(msgspec.Struct, frozen=True, kw_only=True):
+    pool_id: str
+    desired: int
+    reason: str
+    at_s: float = 0.0
+
+
+class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask one replica to finish what it runs and take nothing new."""
+
+    replica_id: str
+    reason: str
+    epoch: int = 0

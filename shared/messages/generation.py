@@ -1,0 +1,150 @@
+"""One request from a gateway to a replica, and its tokens on the way back.
+
+Identity travels as adapter id and digest, never as an alias. Everything that replaying a lost frame or
+continuing on another replica needs is here from the start: token ids, positions, seed, frame numbers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    role: str
+    content: str
+    name: str | None = None
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """`seed` is always set (the gateway draws one if the client did not), so that a continuation on
+    another replica samples the same stream. `max_tokens` None means "up to the context's end"."""
+
+    seed: int
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`adapter_id` None means the base model itself. `produced_token_ids` are tokens that the client
+    already has from another replica. `attempt` counts replicas that were tried before this one."""
+
+    request_id: str
+    gateway_id: str
+    tenant_id: str
+    pool_id: str
+    base_model_hash: str
+    messages: tuple[ChatMessage, ...]
+    sampling: Sampling
+    adapter_id: str | None = None
+    digest: str | None = None
+    produced_token_ids: tuple[int, ...] = ()
+    attempt: int = 0
+    deadline_s: float = 60.0
+    """Seconds from receipt within which the first token must come."""
+    cache_salt: str = ""
+
+
+class Queued(msgspec.Struct, frozen=True, kw_only=True, tag="queued"):
+    """At once on receipt: the replica is alive and has the request."""
+
+    request_id: str
+    replica_id: str
+    incarnation: str
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
+    """The adapter is resident and the request is in the engine. `tier` is where it was found on arrival."""
+
+    request_id: str
+    replica_id: str
+    incarnation: str
+    tier: str
+    prompt_tokens: int
+    seed: int
+    adapter_id: str | None = None
+    digest: str | None = None
+    cached_tokens: int = 0
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The replica will not run it. `code` is one of REFUSALS; `elsewhere` says whether another replica
+    of the pool may be asked; `retry_after_s` is honest or None."""
+
+    request_id: str
+    replica_id: str
+    code: str
+    message: str
+    elsewhere: bool
+    retry_after_s: float | None = None
+
+
+REFUSALS = (
+    "not_ready", "draining", "overloaded", "adapter_unavailable", "adapter_failed", "wrong_pool",
+    "context_length_exceeded", "invalid_request", "deadline",
+)  # fmt: skip
+
+Answer = Queued | Accepted | Refused
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`reason`: "stop", "length", "cancelled" or "error" (then `error` is one sentence)."""
+
+    reason: str
+    usage: Usage
+    error: str | None = None
+
+
+class TokenChunk(msgspec.Struct, frozen=True, array_like=True):
+    """What one step added to one request. `position` is that of the first token id; `text` may be
+    empty while a character or a possible stop string is incomplete."""
+
+    request_id: str
+    position: int
+    token_ids: tuple[int, ...]
+    text: str
+    finish: Finish | None = None
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """All tokens of one engine step for one gateway. `number` counts from 1 per worker incarnation and
+    gateway; a frame without chunks repeats the last number, so that a lost last frame is noticed."""
+
+    replica_id: str
+    incarnation: str
+    number: int
+    chunks: tuple[TokenChunk, ...] = ()
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True):
+    gateway_id: str
+    request_id: str
+    reason: str = ""
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    request_id: str
+    found: bool
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask for frames `first`..`last` (inclusive) again."""
+
+    gateway_id: str
+    incarnation: str
+    first: int
+    last: int
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """`missing` is true if the buffer no longer holds all of them: the streams concerned cannot go on."""
+
+    frames: tuple[Frame, ...]
+    missing: bool = False

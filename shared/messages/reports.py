@@ -1,0 +1,151 @@
+"""Observed state, sent as full snapshots: a lost one is healed by the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.messages.identity import AdapterKey
+
+TIERS = ("gpu", "ram", "disk", "remote")
+"""Where an adapter can be found, fastest first."""
+
+
+class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica's scalars, every second. `tokens_in_flight` is what it has promised to hold and
+    produce: the sum over running and waiting requests of context so far plus `max_tokens` still allowed.
+    """
+
+    replica_id: str
+    incarnation: str
+    pool_id: str
+    sequence: int
+    ready: bool
+    draining: bool
+    base_model_hash: str
+    rank_limit: int
+    engine: str
+    engine_build: str
+    slots: int
+    slots_busy: int
+    max_rows: int
+    running: int
+    queue_depth: int
+    tokens_in_flight: int
+    tokens_per_s: float
+    evictions_per_min: float
+    loads_per_min: float
+    ram_bytes: int
+    ram_budget_bytes: int
+    disk_bytes: int
+    disk_budget_bytes: int
+    assignment_epoch: int = 0
+    weight: float = 1.0
+    max_context_tokens: int = 0
+    reason: str = ""
+    """Why it is not ready, if it is not."""
+
+
+class ResidencyEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """`tier` is the highest tier that holds the adapter; "remote" means that it left the replica."""
+
+    adapter_id: str
+    digest: str
+    tier: str
+
+
+class Residency(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica holds. A change carries only what changed; a snapshot comes in `parts`.
+
+    `sequence` counts up by one for every message of one incarnation, so that a reader can tell that it
+    missed a change and must wait for the next snapshot (every 10 s) to be exact again.
+    """
+
+    replica_id: str
+    incarnation: str
+    pool_id: str
+    sequence: int
+    snapshot: bool
+    entries: tuple[ResidencyEntry, ...]
+    part: int = 0
+    parts: int = 1
+
+
+class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway's figures and its lease: a worker drops the requests of a gateway silent for 3 s."""
+
+    gateway_id: str
+    sequence: int
+    streams: int
+    requests: int
+    refused: int
+    tokens: int
+    sent_tokens: Mapping[str, int] = {}
+    """Tokens promised per replica since that replica's last report."""
+
+
+class PoolMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    pool_id: str
+    replicas: int
+    ready: int
+    desired: int
+    reason: str
+    running: int
+    queue_depth: int
+    tokens_in_flight: int
+    tokens_per_s: float
+    evictions_per_min: float
+
+
+class FleetMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole fleet at one moment, for whoever watches: `nats sub lf.v1.tel.fleet.metrics`."""
+
+    at_s: float
+    sequence: int
+    pools: tuple[PoolMetrics, ...]
+    gateways: int
+    streams: int
+    replicas_silent: tuple[str, ...] = ()
+
+
+class ResidencyView(msgspec.Struct, frozen=True, kw_only=True):
+    """One reader's knowledge of one replica. `exact` is false between a missed change and a snapshot."""
+
+    incarnation: str = ""
+    sequence: int = 0
+    exact: bool = False
+    tiers: Mapping[AdapterKey, str] = {}
+    pending: Mapping[AdapterKey, str] = {}
+    """Parts of a snapshot that is still arriving."""
+
+
+def fold_residency(view: ResidencyView, message: Residency) -> ResidencyView:
+    """The view after one more message; older or repeated messages change nothing.
+
+    Every reader folds with this one function, so that no two of them disagree about what was said.
+    """
+    same = view.incarnation == message.incarnation
+    if same and message.sequence <= view.sequence:
+        return view
+    entries = {AdapterKey(adapter_id=e.adapter_id, digest=e.digest): e.tier for e in message.entries}
+    continuous = same and message.sequence == view.sequence + 1
+    if not message.snapshot:
+        tiers = _held({**(view.tiers if same else {}), **entries})
+        pending = {**view.pending, **entries} if same and view.pending else {}
+        return ResidencyView(
+            incarnation=message.incarnation, sequence=message.sequence,
+            exact=view.exact and continuous, tiers=tiers, pending=pending,
+        )  # fmt: skip
+    pending = entries if message.part == 0 else {**(view.pending if continuous else {}), **entries}
+    complete = message.part == message.parts - 1 and (message.parts == 1 or continuous)
+    return ResidencyView(
+        incarnation=message.incarnation, sequence=message.sequence,
+        exact=complete or (view.exact and continuous),
+        tiers=_held(pending) if complete else (view.tiers if same else {}),
+        pending={} if complete else pending,
+    )  # fmt: skip
+
+
+def _held(tiers: Mapping[AdapterKey, str]) -> dict[AdapterKey, str]:
+    return {key: tier for key, tier in tiers.items() if tier != "remote"}
