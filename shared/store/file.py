@@ -1,0 +1,140 @@
+"""The object store in a folder: what a laptop and a single machine use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+from shared.store.port import DigestMismatch, ObjectMissing, StoreUnavailable
+
+CHUNK_BYTES = 1 << 20
+_INCOMING = ".incoming"
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+
+
+class FileStore:
+    """Objects as files below `root`, which is created with the first of them.
+
+    An object is written beside its place and moved there once its digest is right and its bytes are on the
+    disk, so a reader, or a machine that lost power, sees the whole object or none. Files are read and
+    written off the event loop, a chunk at a time.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
+        """See ObjectStore. What `chunks` raises passes through, and nothing is visible then."""
+        place = self._place(key)
+        incoming = await asyncio.to_thread(self._begin)
+        try:
+            async for chunk in chunks:
+                await asyncio.to_thread(incoming.write, chunk)
+            return await asyncio.to_thread(incoming.finish, place, digest)
+        finally:
+            incoming.discard()
+
+    async def read(self, key: str) -> AsyncIterator[bytes]:
+        """See ObjectStore. A store whose folder is gone is unavailable: its objects are not known missing."""
+        file = await asyncio.to_thread(self._open, key)
+        try:
+            while chunk := await asyncio.to_thread(_read_chunk, file, key):
+                yield chunk
+        finally:
+            file.close()
+
+    async def exists(self, key: str) -> bool:
+        return await asyncio.to_thread(self._place(key).is_file)
+
+    async def delete(self, key: str) -> None:
+        """Raises StoreUnavailable; the object is still there then."""
+        try:
+            await asyncio.to_thread(self._place(key).unlink, missing_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"object {key} cannot be deleted: {error}") from error
+
+    def _place(self, key: str) -> Path:
+        """Keys are made by us, never by customers: a wrong one is a programming error (ValueError)."""
+        if _KEY.fullmatch(key) is None:
+            raise ValueError(f"{key!r} is no object key")
+        return self._root / key
+
+    def _begin(self) -> _Incoming:
+        folder = self._root / _INCOMING
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return _Incoming(folder / secrets.token_hex(16))
+        except OSError as error:
+            raise StoreUnavailable(f"the store at {self._root} cannot be written: {error}") from error
+
+    def _open(self, key: str) -> BinaryIO:
+        place = self._place(key)
+        try:
+            return place.open("rb")
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and self._root.is_dir():
+                raise ObjectMissing(f"there is no object {key}") from error
+            raise StoreUnavailable(f"object {key} cannot be read: {error}") from error
+
+
+class _Incoming:
+    """A file on its way into the store. The buffered writer's own lock makes `discard` safe while a
+    cancelled caller's last `write` still runs in its thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb", buffering=CHUNK_BYTES)
+        self._hash = hashlib.sha256()
+
+    def write(self, chunk: bytes) -> None:
+        self._hash.update(chunk)
+        try:
+            self._file.write(chunk)
+        except OSError as error:
+            raise StoreUnavailable(f"the store cannot be written: {error}") from error
+
+    def finish(self, place: Path, digest: str) -> int:
+        """Move the file to its place; the count of its bytes."""
+        if (found := self._hash.hexdigest()) != digest:
+            raise DigestMismatch(f"the SHA-256 of the bytes is {found}, not {digest}")
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            size_bytes = self._file.tell()
+            self._file.close()
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._path.replace(place)
+            _sync_folder(place.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"the store cannot be written: {error}") from error
+        return size_bytes
+
+    def discard(self) -> None:
+        """Leave nothing behind. After `finish` there is nothing, and this does nothing."""
+        # A full disk fails the flush of the buffer as well, and what was buffered is not wanted.
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _read_chunk(file: BinaryIO, key: str) -> bytes:
+    try:
+        return file.read(CHUNK_BYTES)
+    except OSError as error:
+        raise StoreUnavailable(f"object {key} cannot be read: {error}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on the disk once its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,115 @@
+"""What every object store must do; each implementation's test class inherits it and provides `store`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, weights_key
+
+SMALL = b"hello adapters"
+
+
+def digest_of(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
+
+
+async def chunks_of(payload: bytes, size: int = 1 << 18) -> AsyncIterator[bytes]:
+    for at in range(0, len(payload), size):
+        yield payload[at : at + size]
+
+
+async def read_all(store: ObjectStore, key: str) -> bytes:
+    return b"".join([chunk async for chunk in store.read(key)])
+
+
+async def put(store: ObjectStore, payload: bytes) -> str:
+    digest = digest_of(payload)
+    key = weights_key(digest)
+    assert await store.put(key, chunks_of(payload), digest) == len(payload)
+    return key
+
+
+class StoreSuite:
+    async def test_what_is_put_is_read_back(self, store: ObjectStore) -> None:
+        key = await put(store, SMALL)
+        assert await store.exists(key)
+        assert await read_all(store, key) == SMALL
+
+    async def test_an_empty_object_is_an_object(self, store: ObjectStore) -> None:
+        key = await put(store, b"")
+        assert await store.exists(key)
+        assert await read_all(store, key) == b""
+
+    async def test_a_large_object_comes_in_chunks_of_at_most_1_mib(self, store: ObjectStore) -> None:
+        payload = bytes(range(256)) * (3 << 12)
+        key = await put(store, payload)
+        chunks = [chunk async for chunk in store.read(key)]
+        assert b"".join(chunks) == payload
+        assert max(map(len, chunks)) <= 1 << 20
+
+    async def test_wrong_bytes_are_refused_and_nothing_is_visible(self, store: ObjectStore) -> None:
+        digest = digest_of(b"announced")
+        key = weights_key(digest)
+        with pytest.raises(DigestMismatch, match=digest):
+            await store.put(key, chunks_of(SMALL), digest)
+        assert not await store.exists(key)
+
+    async def test_a_missing_object_says_so(self, store: ObjectStore) -> None:
+        await put(store, SMALL)
+        with pytest.raises(ObjectMissing):
+            await read_all(store, weights_key(digest_of(b"never stored")))
+
+    async def test_putting_twice_is_the_same_as_once(self, store: ObjectStore) -> None:
+        assert await put(store, SMALL) == await put(store, SMALL)
+        assert await read_all(store, await put(store, SMALL)) == SMALL
+
+    async def test_deleting_twice_is_no_error(self, store: ObjectStore) -> None:
+        key = await put(store, SMALL)
+        await store.delete(key)
+        await store.delete(key)
+        assert not await store.exists(key)
+
+    async def test_a_source_that_breaks_leaves_nothing(self, store: ObjectStore) -> None:
+        async def broken() -> AsyncIterator[bytes]:
+            yield SMALL
+            raise ConnectionResetError("the uploader left")
+
+        digest = digest_of(SMALL)
+        with pytest.raises(ConnectionResetError):
+            await store.put(weights_key(digest), broken(), digest)
+        assert not await store.exists(weights_key(digest))
+
+    async def test_a_cancelled_put_leaves_nothing(self, store: ObjectStore) -> None:
+        half_way = asyncio.Event()
+
+        async def endless() -> AsyncIterator[bytes]:
+            yield SMALL
+            half_way.set()
+            await asyncio.Event().wait()
+
+        digest = digest_of(SMALL)
+        task = asyncio.create_task(store.put(weights_key(digest), endless(), digest))
+        await asyncio.wait_for(half_way.wait(), 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not await store.exists(weights_key(digest))
+
+    async def test_a_reader_keeps_the_object_it_began_with(self, store: ObjectStore) -> None:
+        payload = bytes(3 << 20)
+        key = await put(store, payload)
+        reader = store.read(key)
+        first = await anext(reader)
+        await put(store, payload)
+        assert first + b"".join([chunk async for chunk in reader]) == payload
+
+    @pytest.mark.parametrize("key", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "a\0b", ".incoming/x"])
+    async def test_c54_what_is_no_key_is_refused(self, store: ObjectStore, key: str) -> None:
+        with pytest.raises(ValueError, match="no object key"):
+            await store.exists(key)
+        with pytest.raises(ValueError, match="no object key"):
+            await store.put(key, chunks_of(SMALL), digest_of(SMALL))
