@@ -1,0 +1,156 @@
+"""A PEFT LoRA file, parsed and checked into the form that the slots take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+
+from services.replica_worker.engine.port import AdapterSpec, AdapterUnusable
+
+from .config import MODULES, ModelConfig
+
+_TENSOR_NAME = re.compile(
+    r"base_model\.model\.model\.layers\.(\d{1,5})\.((?:self_attn|mlp)\.\w+)\.lora_([AB])\.weight", re.ASCII
+)
+_LITERAL_PATTERN = re.compile(r"[\w.]+", re.ASCII)
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+Place = tuple[int, str]
+"""(layer, module): where in the model a pair of tensors belongs."""
+
+
+class HostModule(msgspec.Struct, frozen=True):
+    """`a` [in, r], `b` [r, out] in the engine's dtype, contiguous; `scale` is alpha / r or alpha / √r."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    scale: float
+
+
+class TorchAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One adapter in host RAM. `modules` has an entry for every place that the file adapts."""
+
+    spec: AdapterSpec
+    modules: Mapping[Place, HostModule]
+    size_bytes: int
+
+
+class AdapterLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What this engine can apply: adapters of this base, up to this rank, as this dtype."""
+
+    model: ModelConfig
+    base_model_hash: str
+    rank_limit: int
+    dtype: torch.dtype
+
+
+def read_adapter(path: Path, spec: AdapterSpec, limits: AdapterLimits) -> TorchAdapter:
+    """Read the whole file and check everything that could give wrong numbers later.
+
+    Blocking. Raises AdapterUnusable with one sentence that names the tensor or the field.
+    """
+    _check_spec(spec, limits)
+    pairs = _pair_up(_tensors(path))
+    _check_targets(pairs, spec)
+    modules = {place: _module(place, pair, spec, limits) for place, pair in sorted(pairs.items())}
+    size = sum(tensor.nbytes for module in modules.values() for tensor in (module.a, module.b))
+    return TorchAdapter(spec=spec, modules=modules, size_bytes=size)
+
+
+def rank_of(spec: AdapterSpec, place: Place) -> int:
+    """The rank of one module, `rank_pattern` applied."""
+    return int(_by_pattern(spec.rank_pattern, place, spec.rank))
+
+
+def scale_of(spec: AdapterSpec, place: Place) -> float:
+    """What B·A is multiplied with in one module: alpha / r, or alpha / √r for rsLoRA."""
+    rank = rank_of(spec, place)
+    alpha = _by_pattern(spec.alpha_pattern, place, spec.alpha)
+    return float(alpha / rank**0.5 if spec.use_rslora else alpha / rank)
+
+
+def _by_pattern(patterns: Mapping[str, float], place: Place, default: float) -> float:
+    """The first pattern that is the module's whole dotted name or its end after a dot, as PEFT picks it."""
+    name = f".model.layers.{place[0]}.{place[1]}"
+    return next((value for key, value in patterns.items() if name.endswith(f".{key}")), default)
+
+
+def _check_spec(spec: AdapterSpec, limits: AdapterLimits) -> None:
+    if spec.base_model_hash != limits.base_model_hash:
+        raise AdapterUnusable(
+            f"{spec.adapter_id} was trained on base {spec.base_model_hash}, this is {limits.base_model_hash}"
+        )
+    for key in (*spec.rank_pattern, *spec.alpha_pattern):
+        if not _LITERAL_PATTERN.fullmatch(key):
+            raise AdapterUnusable(f"the pattern {key!r} is not a plain module name, which is all that is applied")
+    largest = max((spec.rank, *spec.rank_pattern.values()))
+    smallest = min((spec.rank, *spec.rank_pattern.values()))
+    if largest > limits.rank_limit or smallest < 1:
+        wrong = largest if largest > limits.rank_limit else smallest
+        raise AdapterUnusable(f"rank {wrong} is outside this pool's 1 to {limits.rank_limit}")
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read into memory first: a file that is cut short under a memory map would end the process."""
+    try:
+        return load(path.read_bytes())
+    except OSError as error:
+        raise AdapterUnusable(f"{path.name} cannot be read: {error.strerror or error}") from error
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise AdapterUnusable(f"{path.name} is not a whole safetensors file: {error}") from error
+
+
+def _pair_up(tensors: Mapping[str, torch.Tensor]) -> dict[Place, dict[str, torch.Tensor]]:
+    pairs: dict[Place, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        match = _TENSOR_NAME.fullmatch(name)
+        if match is None:
+            raise AdapterUnusable(f"{name} is not a LoRA tensor that this engine applies")
+        if tensor.dtype not in _DTYPES:
+            raise AdapterUnusable(f"{name} is {tensor.dtype}, not a 16- or 32-bit float")
+        layer, module, side = match.groups()
+        pairs.setdefault((int(layer), module), {})[side] = tensor
+    return pairs
+
+
+def _check_targets(pairs: Mapping[Place, object], spec: AdapterSpec) -> None:
+    """Every module of the file is a target and every target has tensors: nothing is dropped silently."""
+    if not pairs:
+        raise AdapterUnusable(f"{spec.adapter_id} holds no tensors")
+    present = {module.split(".")[1] for _, module in pairs}
+    named = {target.rsplit(".", 1)[-1] for target in spec.target_modules}
+    for module in sorted(present - named):
+        raise AdapterUnusable(f"{module} is in the file but not among the target modules")
+    for module in sorted(named - present):
+        raise AdapterUnusable(f"{module} is a target module but the file has no tensors for it")
+
+
+def _module(place: Place, pair: Mapping[str, torch.Tensor], spec: AdapterSpec, limits: AdapterLimits) -> HostModule:
+    layer, module = place
+    if module not in MODULES or layer >= limits.model.layers:
+        raise AdapterUnusable(f"layers.{layer}.{module} does not exist in this base model")
+    out, inner = limits.model.shape_of(module)
+    rank = rank_of(spec, place)
+    a = _side(pair, place, "A", (rank, inner), limits.dtype)
+    b = _side(pair, place, "B", (out, rank), limits.dtype)
+    return HostModule(a.t().contiguous(), b.t().contiguous(), scale_of(spec, place))
+
+
+def _side(
+    pair: Mapping[str, torch.Tensor], place: Place, side: str, shape: tuple[int, int], dtype: torch.dtype
+) -> torch.Tensor:
+    name = f"layers.{place[0]}.{place[1]}.lora_{side}"
+    if side not in pair:
+        raise AdapterUnusable(f"{name} is missing beside its other half")
+    if tuple(pair[side].shape) != shape:
+        raise AdapterUnusable(f"{name} is {tuple(pair[side].shape)}, expected {shape}")
+    converted = pair[side].to(dtype)
+    if not bool(converted.isfinite().all()):
+        raise AdapterUnusable(f"{name} holds NaN or Inf")
+    return converted

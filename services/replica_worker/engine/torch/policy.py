@@ -1,0 +1,20 @@
+"""What one reference engine is started with."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class TorchPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`threads` 0 leaves torch's own choice. `max_context_tokens` is cut to what the model allows."""
+
+    slots: int = 8
+    rank_limit: int = 16
+    max_rows: int = 32
+    max_context_tokens: int = 2048
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    device: str = "cpu"
+    threads: int = 1
+    prefill_chunk_tokens: int = 128

@@ -1,0 +1,51 @@
+"""The slots of one engine: every module's stack, filled, emptied and fingerprinted together."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from services.replica_worker.engine.port import BASE_SLOT
+
+from .adapter import Place, TorchAdapter
+from .config import MODULES, ModelConfig
+from .lora import LoraStack
+
+
+class AdapterSlots:
+    """Numbered places for adapters of at most `rank_limit`; `stacks` has one entry per layer and module.
+
+    All methods block for the time of a copy and may run on any thread while steps run, because a step
+    reads only the slots of its own rows and no row is on a slot that is being written.
+    """
+
+    def __init__(self, config: ModelConfig, slots: int, rank_limit: int, like: torch.Tensor) -> None:
+        self.count = slots
+        self.stacks: dict[Place, LoraStack] = {
+            (layer, module): LoraStack(slots, rank_limit, config.shape_of(module), like)
+            for layer in range(config.layers)
+            for module in MODULES
+        }
+
+    def store(self, slot: int, adapter: TorchAdapter) -> None:
+        """Afterwards the slot holds exactly this adapter; modules that it does not adapt are zero."""
+        for place, stack in self.stacks.items():
+            module = adapter.modules.get(place)
+            if module is None:
+                stack.clear(slot)
+            else:
+                stack.store(slot, module.a, module.b, module.scale)
+
+    def clear(self, slot: int) -> None:
+        for stack in self.stacks.values():
+            stack.clear(slot)
+
+    def fingerprint(self, slot: int) -> str:
+        """SHA-256 (hex) over what stands in the slot, module by module; BASE_SLOT: over nothing."""
+        digest = hashlib.sha256()
+        if slot != BASE_SLOT:
+            for place in sorted(self.stacks):
+                for tensor in self.stacks[place].tensors(slot):
+                    digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
