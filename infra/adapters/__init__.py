@@ -1,0 +1,1 @@
+"""Adapters made here: canaries in closed form, and the three trained demo voices."""
