@@ -1,0 +1,103 @@
+# One target per intention; every one does its own set-up. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.NOTPARALLEL:
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+LOCK := infra/lock/requirements.lock
+PIP := -m pip --quiet --disable-pip-version-check
+PYTEST := OMP_NUM_THREADS=1 $(PYTHON) -m pytest
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @
+
+# -- set-up --------------------------------------------------------------------------------------------
+
+.PHONY: install
+install: $(INSTALLED) ## .venv with exactly the packages of the lock
+
+$(INSTALLED): $(LOCK) pyproject.toml
+	@for python in python3.11 python3.12 python3; do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null; then break; fi; \
+	  python=; \
+	done; \
+	if [ -z "$$python" ]; then echo "lorafleet needs Python 3.11 or 3.12, and there is neither on the PATH." >&2; exit 1; fi; \
+	echo "set-up: $(VENV) with $$($$python --version) and $$(grep -vc '^#' $(LOCK)) packages of $(LOCK) (minutes the first time)"; \
+	if [ ! -x $(PYTHON) ]; then $$python -m venv $(VENV); fi
+	@$(PYTHON) $(PIP) install --requirement $(LOCK)
+	@$(PYTHON) $(PIP) install --no-deps --editable .
+	@touch $@
+
+.PHONY: lock
+lock: ## write the lock anew from pyproject.toml, with the newest versions it allows
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	echo "lock: resolving pyproject.toml in an empty environment"; \
+	python3.11 -m venv "$$folder"; \
+	"$$folder/bin/python" $(PIP) install --editable '.[engine,embedded,dev]'; \
+	{ grep '^#' $(LOCK); \
+	  "$$folder/bin/python" -m pip freeze --exclude-editable | sed 's/+cpu$$//' | { grep -v '^#' | LC_ALL=C sort -f; }; \
+	} > "$$folder/lock"; \
+	mv "$$folder/lock" $(LOCK); \
+	echo "lock: $$(grep -vc '^#' $(LOCK)) packages in $(LOCK)"
+
+# -- checks --------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: lint types ## everything that must hold before a commit
+	@echo "tests: unit, contract, simulation, integration, e2e"
+	@$(PYTEST) tests
+	@echo "all checks passed"
+
+.PHONY: lint
+lint: $(INSTALLED) ## ruff: rules and format
+	@echo "lint: ruff"
+	@$(PYTHON) -m ruff check --quiet .
+	@$(PYTHON) -m ruff format --check --quiet .
+
+.PHONY: types
+types: $(INSTALLED) ## mypy, strict, on shared and every core
+	@echo "types: mypy"
+	@$(PYTHON) -m mypy --no-error-summary
+
+.PHONY: unit
+unit: $(INSTALLED) ## pure decisions, one service at a time, and the architecture
+	@$(PYTEST) tests/unit tests/test_architecture.py
+
+.PHONY: contract
+contract: $(INSTALLED) ## what services say to each other has not changed by accident
+	@$(PYTEST) tests/contract
+
+.PHONY: simulation
+simulation: $(INSTALLED) ## several cores together in virtual time
+	@$(PYTEST) tests/simulation
+
+.PHONY: integration
+integration: $(INSTALLED) ## one service with the real server or engine beside it
+	@$(PYTEST) tests/integration
+
+.PHONY: e2e
+e2e: $(INSTALLED) ## the whole fleet
+	@$(PYTEST) tests/e2e
+
+# -- figures and documents -----------------------------------------------------------------------------
+
+.PHONY: bench
+bench: $(INSTALLED) ## measure this machine into reports/bench.json
+	@$(PYTHON) -m loadtest.bench
+
+.PHONY: targets
+targets: $(INSTALLED) ## the figures in reports/ that fall short of their target
+	@$(PYTHON) -m loadtest.report
+
+.PHONY: contract-docs
+contract-docs: $(INSTALLED) ## write docs/contract/ anew from the catalog
+	@$(PYTHON) -m shared.contracts.document
+
+.PHONY: clean
+clean: ## remove what tools left behind; .venv and .lorafleet stay
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build ./*.egg-info
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

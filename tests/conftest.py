@@ -1,0 +1,46 @@
+"""What every test may rely on: one thread for tensors, no proxy, and deadlines instead of sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import hypothesis
+import pytest
+
+Within = Callable[[float], AbstractAsyncContextManager[None]]
+
+# Before torch or httpx is imported by any test: both read the environment once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+for _name in ("http_proxy", "https_proxy", "all_proxy"):
+    os.environ.pop(_name, None)
+    os.environ.pop(_name.upper(), None)
+# Settings of a fleet that runs in this shell are none of a test's business.
+for _name in [name for name in os.environ if name.startswith("LORAFLEET_")]:
+    os.environ.pop(_name)
+
+# Machines differ in speed, and a test may not: examples are the same every time and have no deadline.
+hypothesis.settings.register_profile(
+    "lorafleet", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("lorafleet")
+
+
+@asynccontextmanager
+async def _within(seconds: float) -> AsyncIterator[None]:
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            yield
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        pytest.fail(f"still waiting after {seconds:g} s")
+
+
+@pytest.fixture
+def within() -> Within:
+    """`async with within(5): await event.wait()` fails the test if the event does not come."""
+    return _within
