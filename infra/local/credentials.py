@@ -1,0 +1,37 @@
+"""Credentials of an embedded fleet: generated at its first start, kept in one file that only its owner reads."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import msgspec
+
+
+class Secrets(msgspec.Struct, frozen=True, kw_only=True):
+    admin_key: str
+    demo_key: str = ""
+    """The API key of the demo tenant, once the registry has made one."""
+
+
+def load_or_create(path: Path) -> Secrets:
+    """The secrets of this fleet; new ones if there are none."""
+    if path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=Secrets)
+    made = Secrets(admin_key=f"lf-admin-{secrets.token_urlsafe(32)}")
+    save(path, made)
+    return made
+
+
+def save(path: Path, value: Secrets) -> None:
+    write_private(path, msgspec.json.encode(value))
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file atomically by one with mode 0600."""
+    temporary = path.with_suffix(path.suffix + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    temporary.replace(path)

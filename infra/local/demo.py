@@ -1,0 +1,128 @@
+"""The demo customer of an embedded fleet, brought in the way any customer is: tenant and key by the admin
+address, weights left in the inbox, and an `adapter.registered` event on the bus."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from infra.local.preflight import CannotStart
+from shared.bus.port import Bus
+from shared.contracts.catalog import ADAPTER_REGISTERED
+from shared.messages.adapters import AdapterRegistered
+from shared.messages.desired import BaseModelRecord
+
+TENANT = "acme"
+DEMO_FOLDER = Path(__file__).resolve().parents[1] / "adapters" / "demo"
+_POLL_S = 0.1
+
+Say = Callable[[str], None]
+
+
+class DemoFleet:
+    """What the demo asks of a running fleet. Every method raises CannotStart with the fleet's own sentence."""
+
+    def __init__(self, admin: httpx.AsyncClient, door: httpx.AsyncClient, say: Say) -> None:
+        self._admin = admin
+        self._door = door
+        self._say = say
+
+    async def prepare(self, base: BaseModelRecord, key: str) -> str:
+        """Register base model and tenant; returns the demo key, a new one if `key` is empty."""
+        await self._call("PUT", f"/internal/base-models/{base.base_model_hash}", msgspec.to_builtins(base))
+        await self._call("POST", "/internal/tenants", {"tenant_id": TENANT, "weight": 1.0})
+        if key:
+            return key
+        made = await self._call("POST", "/internal/keys", {"tenant_id": TENANT, "may_call_base": True})
+        return str(made["api_key"])
+
+    async def announce(self, bus: Bus, folder: Path, inbox: Path, base_model_hash: str) -> AdapterRegistered:
+        """Leave one PEFT folder in the inbox and tell the registry about it, as a pipeline would."""
+        copy = inbox / folder.name
+        await asyncio.to_thread(shutil.copytree, folder, copy, dirs_exist_ok=True)
+        message = announcement(copy, base_model_hash)
+        await bus.publish(ADAPTER_REGISTERED, message)
+        return message
+
+    async def status(self, adapter_id: str) -> dict[str, Any] | None:
+        """The registry's record, or None while it has none."""
+        answer = await self._admin.get(f"/internal/adapters/{adapter_id}")
+        return None if answer.status_code == 404 else _body(answer)
+
+    async def wait_active(self, adapter_id: str, timeout_s: float) -> None:
+        seen = ""
+        async with _deadline(timeout_s, f"Adapter {adapter_id} did not become active"):
+            while seen != "active":
+                record = await self.status(adapter_id)
+                if record and record["status"] != seen:
+                    seen = str(record["status"])
+                    self._say(f"adapter {adapter_id}: {seen}")
+                if seen in ("rejected", "failed"):
+                    raise CannotStart(f"Demo adapter {adapter_id} is {seen}: {record}")
+                await asyncio.sleep(_POLL_S)
+
+    async def wait_answer(self, model: str, key: str, timeout_s: float) -> str:
+        """Ask until one request has really been answered; returns its text."""
+        body = {"model": model, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8}
+        async with _deadline(timeout_s, f"No answer from {model}"):
+            while True:
+                answer = await self._door.post(
+                    "/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}
+                )
+                if answer.status_code == 200:
+                    return str(answer.json()["choices"][0]["message"]["content"])
+                await asyncio.sleep(_POLL_S)
+
+    async def _call(self, method: str, path: str, body: object) -> Any:
+        return _body(await self._admin.request(method, path, json=body))
+
+
+def announcement(folder: Path, base_model_hash: str) -> AdapterRegistered:
+    """What a pipeline says about a PEFT folder: its own config, the checksum, and the alias to deploy."""
+    config = json.loads((folder / "adapter_config.json").read_text())
+    weights = folder / "adapter_model.safetensors"
+    checksum = hashlib.sha256(weights.read_bytes()).hexdigest()
+    return AdapterRegistered(
+        adapter_id=f"{TENANT}-{folder.name}-{checksum[:8]}",
+        tenant_id=TENANT,
+        version=checksum[:8],
+        base_model_hash=base_model_hash,
+        rank=config["r"],
+        alpha=float(config["lora_alpha"]),
+        target_modules=tuple(sorted(config["target_modules"])),
+        weights_uri=weights.as_uri(),
+        checksum=checksum,
+        alias=f"{TENANT}/{folder.name}:prod",
+    )
+
+
+def demo_folders(base_model_hash: str) -> list[Path]:
+    """The demo's PEFT folders, or none if they were trained on another base model than this."""
+    trained_on = (DEMO_FOLDER / "base_model_hash").read_text().strip()
+    folders = sorted(path.parent for path in DEMO_FOLDER.glob("*/adapter_config.json"))
+    return folders if trained_on == base_model_hash else []
+
+
+def _body(answer: httpx.Response) -> Any:
+    if answer.status_code >= 400:
+        raise CannotStart(f"{answer.request.url.path} answered {answer.status_code}: {answer.text[:300]}")
+    return answer.json() if answer.content else {}
+
+
+@asynccontextmanager
+async def _deadline(seconds: float, what: str) -> AsyncIterator[None]:
+    """Turns a timeout into the sentence that says what did not happen."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise CannotStart(f"{what} within {seconds:.0f} s; see the logs of the fleet.") from error

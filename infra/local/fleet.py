@@ -1,0 +1,120 @@
+"""Which processes make an embedded fleet, with which settings: a pure function of the operator's choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.local.layout import Layout
+from infra.local.settings import LocalSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSpec:
+    """One child process. `ready_url` answers 200 once it serves; None means that being alive is enough."""
+
+    name: str
+    module: str
+    env: Mapping[str, str]
+    ready_url: str | None
+    port: int
+    port_setting: str
+    """Where that port came from, for the sentence that says it is taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BusLogin:
+    url: str
+    user: str
+    password: str
+
+    def env(self, prefix: str) -> dict[str, str]:
+        names = {"NATS_URL": self.url, "NATS_USER": self.user, "NATS_PASSWORD": self.password}
+        return {prefix + name: value for name, value in names.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetInputs:
+    layout: Layout
+    settings: LocalSettings
+    model_folder: Path
+    admin_key: str
+    logins: Mapping[str, BusLogin]
+    """By service name as in shared.contracts.channel.Service."""
+
+
+def processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
+    """Every child of the supervisor but nats-server, in the order in which they start."""
+    workers = tuple(_worker(inputs, index) for index in range(inputs.settings.replicas))
+    return (*workers, _registry(inputs), _placement(inputs), _autoscaler(inputs), _gateway(inputs))
+
+
+def replica_ids(settings: LocalSettings) -> tuple[str, ...]:
+    return tuple(f"replica-{index}" for index in range(settings.replicas))
+
+
+def _gateway(inputs: FleetInputs) -> ProcessSpec:
+    settings = inputs.settings
+    env = {"GATEWAY_ID": "gateway-0", "HOST": settings.host, "PORT": str(settings.port)}
+    return _spec(inputs, "gateway", "GATEWAY", env, (settings.port, "LORAFLEET_PORT"))
+
+
+def _registry(inputs: FleetInputs) -> ProcessSpec:
+    settings, layout = inputs.settings, inputs.layout
+    demo = Path(__file__).resolve().parents[1] / "adapters" / "demo"
+    env = {
+        "HOST": settings.host,
+        "PORT": str(settings.admin_port),
+        "DATABASE_URL": f"sqlite+aiosqlite:///{layout.database}",
+        "STORE_URL": layout.store.as_uri(),
+        "ADMIN_KEY": inputs.admin_key,
+        "WEIGHTS_PREFIXES": f"{layout.inbox.as_uri()},{demo.as_uri()}",
+    }
+    return _spec(inputs, "registry", "REGISTRY", env, (settings.admin_port, "LORAFLEET_ADMIN_PORT"))
+
+
+def _placement(inputs: FleetInputs) -> ProcessSpec:
+    port = inputs.settings.probe_port
+    return _spec(inputs, "placement", "PLACEMENT", {"PROBE_PORT": str(port)}, (port, "LORAFLEET_PROBE_PORT"))
+
+
+def _autoscaler(inputs: FleetInputs) -> ProcessSpec:
+    port = inputs.settings.probe_port + 1
+    return _spec(inputs, "autoscaler", "AUTOSCALER", {"PROBE_PORT": str(port)}, (port, "LORAFLEET_PROBE_PORT + 1"))
+
+
+def _worker(inputs: FleetInputs, index: int) -> ProcessSpec:
+    settings, replica_id = inputs.settings, replica_ids(inputs.settings)[index]
+    port = settings.probe_port + 2 + index
+    env = {
+        "REPLICA_ID": replica_id,
+        "MODEL_FOLDER": str(inputs.model_folder),
+        "STORE_URL": inputs.layout.store.as_uri(),
+        "CACHE_FOLDER": str(inputs.layout.cache(replica_id)),
+        "ENGINE": settings.engine,
+        "SLOTS": str(settings.slots),
+        "RANK_LIMIT": str(settings.rank_limit),
+        "MAX_ROWS": str(settings.max_rows),
+        "MAX_CONTEXT_TOKENS": str(settings.max_context_tokens),
+        "RAM_BUDGET_BYTES": str(settings.ram_budget_bytes),
+        "DISK_BUDGET_BYTES": str(settings.disk_budget_bytes),
+        "THREADS": str(settings.threads),
+        "DTYPE": settings.dtype,
+        "PROBE_PORT": str(port),
+    }
+    spec = _spec(inputs, "replica_worker", "WORKER", env, (port, f"LORAFLEET_PROBE_PORT + {2 + index}"))
+    return ProcessSpec(**{**vars(spec), "name": replica_id})
+
+
+def _spec(inputs: FleetInputs, service: str, word: str, env: Mapping[str, str], port: tuple[int, str]) -> ProcessSpec:
+    prefix = f"LORAFLEET_{word}_"
+    own = {prefix + name: value for name, value in env.items()}
+    return ProcessSpec(
+        name=service,
+        module=f"services.{service}",
+        env={**own, **inputs.logins[service].env(prefix)},
+        ready_url=f"http://{inputs.settings.host}:{port[0]}/readyz",
+        port=port[0],
+        port_setting=port[1],
+    )

@@ -1,0 +1,93 @@
+"""Starts the children of an embedded fleet, keeps them alive, ends them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import httpx
+
+from infra.local.child import Child, clean_environment
+from infra.local.fleet import ProcessSpec
+from infra.local.layout import Layout
+from infra.local.preflight import CannotStart
+from infra.local.restarts import Deaths, on_death
+
+Say = Callable[[str], None]
+_POLL_S = 0.1
+_STOP_GRACE_S = 10.0
+
+
+class Supervisor:
+    """The children by name, in start order. Nothing runs before `start_*` is called."""
+
+    def __init__(self, layout: Layout, say: Say) -> None:
+        self._layout = layout
+        self._say = say
+        self._children: dict[str, Child] = {}
+        self._deaths: dict[str, Deaths] = {}
+
+    def start_program(self, name: str, argv: Sequence[str]) -> Child:
+        """Start a program that is not one of our services, such as nats-server."""
+        return self._start(name, argv, {})
+
+    def start_service(self, spec: ProcessSpec) -> Child:
+        return self._start(spec.name, [sys.executable, "-m", spec.module], spec.env)
+
+    async def wait_ready(self, specs: Sequence[ProcessSpec], timeout_s: float) -> None:
+        """Returns when every one of them has answered ready. Raises CannotStart naming the one that died, or
+        what the slowest still lacks."""
+        async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
+            await asyncio.gather(*(self._wait_one(http, spec, timeout_s) for spec in specs))
+
+    async def keep_alive(self) -> str:
+        """Restart children that die. Returns only with the sentence why the fleet cannot go on."""
+        while True:
+            await asyncio.sleep(_POLL_S)
+            for child in list(self._children.values()):
+                if (code := child.exit_code()) is None:
+                    continue
+                if fatal := await self._revive(child, code):
+                    return fatal
+
+    async def stop(self) -> None:
+        """End every child: all services at once, then what they stand on."""
+        services = [child for name, child in self._children.items() if name != "nats"]
+        await asyncio.gather(*(child.stop(_STOP_GRACE_S) for child in services))
+        if nats := self._children.get("nats"):
+            await nats.stop(_STOP_GRACE_S)
+
+    def _start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> Child:
+        child = Child(name, argv, {**clean_environment(os.environ), **env}, self._layout.log(name))
+        child.start()
+        self._children[name] = child
+        return child
+
+    async def _revive(self, child: Child, code: int) -> str | None:
+        self._deaths[child.name], verdict = on_death(self._deaths.get(child.name, Deaths()), time.monotonic())
+        if verdict.restart_in_s is None:
+            return f"{child.name} {verdict.reason} (exit code {code}): see {child.log}. {child.last_words(1)}"
+        self._say(f"{child.name} ended with exit code {code}; starting it again ({verdict.reason})")
+        await asyncio.sleep(verdict.restart_in_s)
+        child.start()
+        return None
+
+    async def _wait_one(self, http: httpx.AsyncClient, spec: ProcessSpec, timeout_s: float) -> None:
+        child, deadline_s, last = self._children[spec.name], time.monotonic() + timeout_s, "no answer yet"
+        while time.monotonic() < deadline_s:
+            if (code := child.exit_code()) is not None:
+                words = child.last_words(1)
+                raise CannotStart(f"{spec.name} ended with exit code {code} at start: {words} (log: {child.log})")
+            try:
+                answer = await http.get(spec.ready_url or "")
+            except httpx.HTTPError:
+                answer = None
+            if answer is not None and answer.status_code == 200:
+                self._say(f"{spec.name} is ready")
+                return
+            last = answer.text.strip()[:200] if answer is not None else last
+            await asyncio.sleep(_POLL_S)
+        raise CannotStart(f"{spec.name} was not ready after {timeout_s:.0f} s ({last}); its log: {child.log}")

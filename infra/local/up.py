@@ -1,0 +1,151 @@
+"""One run of an embedded fleet: from an empty folder to an answered request, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from infra.local import credentials
+from infra.local.banner import banner, demo_env
+from infra.local.demo import DemoFleet, demo_folders
+from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, processes
+from infra.local.layout import Layout
+from infra.local.nats import start_nats
+from infra.local.preflight import CannotStart, check_disk, check_port, take_lock
+from infra.local.settings import LocalSettings
+from infra.local.supervisor import Supervisor
+from infra.models.fetch import ensure_base_model
+from shared.base_model import describe
+from shared.bus.nats import BusOptions, connect
+from shared.messages.desired import BaseModelRecord
+
+Say = Callable[[str], None]
+_READY_TIMEOUT_S = 180.0
+_ACTIVE_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one run is made of. `serving` is called once the fleet has answered a request."""
+
+    settings: LocalSettings
+    layout: Layout
+    say: Say
+    serving: Callable[[], None]
+
+
+async def run_fleet(run: Run) -> None:
+    """Returns when a signal asked for it and every child has ended.
+
+    Raises CannotStart with the one sentence to show; every child has ended then, and all data is kept.
+    """
+    run.layout.create()
+    with take_lock(run.layout.lock):
+        check_disk(run.layout.home)
+        _check_ports(run.settings)
+        model = await asyncio.to_thread(ensure_base_model, run.layout.models, run.settings.model, run.say)
+        base = await asyncio.to_thread(describe, model, model.name, (run.settings.rank_limit,))
+        supervisor = Supervisor(run.layout, run.say)
+        try:
+            await _until_stopped(_serve(run, supervisor, model, base))
+        finally:
+            run.say("stopping")
+            await supervisor.stop()
+            run.say("stopped; nothing was lost, the next start serves the same adapters")
+
+
+async def _until_stopped(work: asyncio.Future[None] | object) -> None:
+    """Run until it ends by itself or SIGINT or SIGTERM comes."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())  # type: ignore[arg-type]
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+async def _serve(run: Run, supervisor: Supervisor, model: Path, base: BaseModelRecord) -> None:
+    logins = await start_nats(supervisor, run.layout, run.settings)
+    run.say(f"nats-server is ready on port {run.settings.nats_port}")
+    secrets = credentials.load_or_create(run.layout.secrets)
+    inputs = FleetInputs(
+        layout=run.layout, settings=run.settings, model_folder=model, admin_key=secrets.admin_key, logins=logins
+    )  # fmt: skip
+    specs = processes(inputs)
+    for spec in specs:
+        supervisor.start_service(spec)
+    aliases = await _first_answer(run, supervisor, specs, inputs, base)
+    run.say(banner(run.settings, credentials.load_or_create(run.layout.secrets).demo_key, aliases, base.name))
+    run.serving()
+    raise CannotStart(await supervisor.keep_alive())
+
+
+async def _first_answer(
+    run: Run, supervisor: Supervisor, specs: tuple[ProcessSpec, ...], inputs: FleetInputs, base: BaseModelRecord
+) -> list[str]:
+    """Bring the demo customer in and wait for one real answer; returns the demo's aliases."""
+    registry = next(spec for spec in specs if spec.name == "registry")
+    await supervisor.wait_ready([registry], _READY_TIMEOUT_S)
+    settings = run.settings
+    admin_url, url = (f"http://{settings.host}:{port}" for port in (settings.admin_port, settings.port))
+    headers = {"Authorization": f"Bearer {inputs.admin_key}"}
+    async with (
+        httpx.AsyncClient(base_url=admin_url, headers=headers, timeout=30.0, trust_env=False) as admin,
+        httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as door,
+    ):
+        demo = DemoFleet(admin, door, run.say)
+        key = await _demo_key(run, demo, base)
+        announced = await _announce(run, demo, inputs.logins["pipeline"], base)
+        await supervisor.wait_ready([spec for spec in specs if spec is not registry], _READY_TIMEOUT_S)
+        for adapter_id in announced.values():
+            await demo.wait_active(adapter_id, _ACTIVE_TIMEOUT_S)
+        asked = next(iter(announced), base.name)
+        text = await demo.wait_answer(asked, key, _READY_TIMEOUT_S)
+    run.say(f"{asked} answered: {text.strip()[:60]!r}")
+    env = demo_env(settings, inputs.logins["pipeline"], credentials.load_or_create(run.layout.secrets), list(announced))
+    credentials.write_private(run.layout.demo_env, env.encode())
+    return list(announced)
+
+
+async def _demo_key(run: Run, demo: DemoFleet, base: BaseModelRecord) -> str:
+    secrets = credentials.load_or_create(run.layout.secrets)
+    key = await demo.prepare(base, secrets.demo_key)
+    credentials.save(run.layout.secrets, msgspec.structs.replace(secrets, demo_key=key))
+    return key
+
+
+async def _announce(run: Run, demo: DemoFleet, login: BusLogin, base: BaseModelRecord) -> Mapping[str, str]:
+    """Alias to adapter id of every demo adapter that fits this base model; each announced on the bus."""
+    folders = demo_folders(base.base_model_hash) if run.settings.demo else []
+    if run.settings.demo and not folders:
+        run.say(f"the demo adapters were trained on another base model than {base.name}; none is registered")
+    if not folders:
+        return {}
+    bus = await connect(
+        BusOptions(url=login.url, user=login.user, password=login.password, client_name="demo-pipeline")
+    )
+    try:
+        messages = [await demo.announce(bus, folder, run.layout.inbox, base.base_model_hash) for folder in folders]
+    finally:
+        await bus.close()
+    return {str(message.alias): message.adapter_id for message in messages}
+
+
+def _check_ports(settings: LocalSettings) -> None:
+    check_port(settings.host, settings.port, "LORAFLEET_PORT")
+    check_port(settings.host, settings.admin_port, "LORAFLEET_ADMIN_PORT")
+    check_port(settings.host, settings.nats_port, "LORAFLEET_NATS_PORT")
+    for offset in range(2 + settings.replicas):
+        check_port(settings.host, settings.probe_port + offset, "LORAFLEET_PROBE_PORT (and the next ones)")

@@ -1,0 +1,57 @@
+"""The `lorafleet` command: wires arguments, connection and command together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from services.console.arguments import parser
+from services.console.commands.output import Output
+from services.console.core.outcome import OK, UNREACHABLE
+from services.console.io.admin import Admin, CommandFailed
+from services.console.io.chat import Door
+from services.console.io.environment import NotConfigured, find_connection
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code (services/console/core/outcome.py lists them)."""
+    arguments = parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except CommandFailed as error:
+        return _fail(str(error), error.code)
+    except NotConfigured as error:
+        return _fail(str(error), UNREACHABLE)
+    except BrokenPipeError:
+        return OK
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.needs == "local":
+        return _run_local(arguments)
+    connection = find_connection(os.environ, Path.cwd())
+    out = Output(arguments.json)
+    if arguments.needs == "door":
+        arguments.run(arguments, Door(connection.url, connection.api_key), out)
+        return OK
+    with Admin(connection.admin_url, connection.admin_key) as admin:
+        arguments.run(arguments, admin, out)
+    return OK
+
+
+def _run_local(arguments: argparse.Namespace) -> int:
+    from infra.local import commands  # only here: the client commands must work without the engine's packages
+
+    return commands.up(arguments.detach) if arguments.run == "up" else commands.down()
+
+
+def _fail(sentence: str, code: int) -> int:
+    sys.stderr.write(sentence + "\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

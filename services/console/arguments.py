@@ -1,0 +1,87 @@
+"""The words of the `lorafleet` command."""
+
+from __future__ import annotations
+
+import argparse
+
+from services.console.commands import access, adapters, fleet
+
+_PARENTS = argparse.ArgumentParser(add_help=False)
+_PARENTS.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every leaf sets `run`; `needs` says what it is called with: "admin", "door" or "local"."""
+    root = argparse.ArgumentParser(prog="lorafleet", description="Serve thousands of LoRA adapters on one base model.")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _local(commands)
+    _fleet(commands)
+    _adapters(commands)
+    _access(commands)
+    return root
+
+
+def _leaf(commands: argparse._SubParsersAction, name: str, run: object, summary: str) -> argparse.ArgumentParser:
+    leaf: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary, parents=[_PARENTS])
+    leaf.set_defaults(run=run, needs="admin")
+    return leaf
+
+
+def _group(commands: argparse._SubParsersAction, name: str, summary: str) -> argparse._SubParsersAction:
+    group = commands.add_parser(name, help=summary, description=summary)
+    return group.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+
+def _local(commands: argparse._SubParsersAction) -> None:
+    up = _leaf(commands, "up", "up", "start the embedded fleet on this machine")
+    up.add_argument("--detach", action="store_true", help="return once it serves; `lorafleet down` stops it")
+    up.set_defaults(needs="local")
+    _leaf(commands, "down", "down", "stop the embedded fleet of this folder").set_defaults(needs="local")
+
+
+def _fleet(commands: argparse._SubParsersAction) -> None:
+    _leaf(commands, "status", fleet.status, "replicas, and which adapter sits in which tier")
+    chat = _leaf(commands, "chat", fleet.chat, "stream one answer")
+    chat.add_argument("alias")
+    chat.add_argument("prompt")
+    chat.add_argument("--temperature", type=float, default=0.0)
+    chat.add_argument("--max-tokens", type=int, default=200)
+    chat.add_argument("--verbose", action="store_true", help="also print adapter, tier and request id")
+    chat.set_defaults(needs="door")
+
+
+def _adapters(commands: argparse._SubParsersAction) -> None:
+    group = _group(commands, "adapters", "register and inspect adapters")
+    register = _leaf(group, "register", adapters.register, "upload a PEFT folder and register it")
+    register.add_argument("folder")
+    register.add_argument("--tenant", required=True)
+    register.add_argument("--id", help="adapter id (default: tenant, folder name and checksum)")
+    register.add_argument("--version", help="default: the first digits of the checksum")
+    register.add_argument("--base", help="base model hash (default: the fleet's only one)")
+    register.add_argument("--alias", help="deploy under this alias once it is active")
+    register.add_argument("--wait", action="store_true", help="return once it is active, or say why it is not")
+    register.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS")
+    _leaf(group, "list", adapters.listing, "all adapters").add_argument("--tenant")
+    _leaf(group, "show", adapters.show, "one adapter with its history").add_argument("adapter_id")
+    _leaf(group, "retire", adapters.retire, "drop an adapter that no alias names").add_argument("adapter_id")
+
+
+def _access(commands: argparse._SubParsersAction) -> None:
+    alias = _group(commands, "alias", "deploy and roll back")
+    put = _leaf(alias, "set", access.alias_set, "point an alias at an active adapter")
+    put.add_argument("alias")
+    put.add_argument("adapter_id")
+    put.add_argument("--expect", help="only if the alias names this adapter now")
+    _leaf(alias, "rollback", access.alias_rollback, "point an alias at its previous adapter").add_argument("alias")
+    _leaf(alias, "list", access.alias_list, "all aliases")
+    keys = _group(commands, "keys", "API keys")
+    create = _leaf(keys, "create", access.key_create, "make a key for a tenant")
+    create.add_argument("--tenant", required=True)
+    create.add_argument("--base", action="store_true", help="it may call the base model too")
+    _leaf(keys, "list", access.key_list, "all keys, without the keys themselves")
+    _leaf(keys, "revoke", access.key_revoke, "end a key").add_argument("key_id")
+    tenants = _group(commands, "tenants", "customers")
+    made = _leaf(tenants, "create", access.tenant_create, "add a customer")
+    made.add_argument("tenant")
+    made.add_argument("--weight", type=float, default=1.0)
+    _leaf(tenants, "list", access.tenant_list, "all customers")

@@ -1,0 +1,100 @@
+"""`lorafleet adapters …`: register a PEFT folder, list, show, retire."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from services.console.commands.output import Output
+from services.console.core.outcome import REFUSED, USAGE
+from services.console.core.peft_folder import Identity, UnclearConfig, registration
+from services.console.io.admin import Admin, CommandFailed
+
+_COLUMNS = ("adapter_id", "tenant_id", "version", "status", "rank", "size_bytes", "pool_id")
+_SETTLED = ("active", "rejected", "failed", "retired")
+_POLL_S = 0.2
+
+
+def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
+    """Upload the weights of a folder and register them; with --wait, until they are active."""
+    folder = Path(arguments.folder)
+    weights = folder / "adapter_model.safetensors"
+    config = _read_config(folder, weights)
+    checksum = _sha256(weights)
+    identity = Identity(
+        tenant_id=arguments.tenant,
+        adapter_id=arguments.id or f"{arguments.tenant}-{folder.resolve().name}-{checksum[:8]}",
+        version=arguments.version or checksum[:8],
+        base_model_hash=arguments.base or _only_base(admin),
+    )
+    uri = admin.upload(weights, checksum)
+    try:
+        announcement = registration(config, identity, uri, checksum, arguments.alias)
+    except UnclearConfig as error:
+        raise CommandFailed(str(error), REFUSED) from error
+    answer = admin.post("/internal/adapters", announcement)
+    if arguments.wait:
+        answer = _wait(admin, identity.adapter_id, arguments.timeout)
+    out.record(answer, f"{answer['adapter_id']} is {answer['status']}")
+
+
+def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
+    params = {"tenant_id": arguments.tenant} if arguments.tenant else {}
+    out.rows(admin.get("/internal/adapters", **params)["adapters"], _COLUMNS)
+
+
+def show(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
+    answer = admin.get(_path(arguments.adapter_id))
+    out.record(answer, json.dumps(answer, indent=2))
+
+
+def retire(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
+    answer = admin.post(f"{_path(arguments.adapter_id)}/retire")
+    out.record(answer, f"{arguments.adapter_id} is retired")
+
+
+def _path(adapter_id: str) -> str:
+    return f"/internal/adapters/{quote(adapter_id, safe='')}"
+
+
+def _read_config(folder: Path, weights: Path) -> dict[str, Any]:
+    config = folder / "adapter_config.json"
+    for path in (config, weights):
+        if not path.is_file():
+            raise CommandFailed(f"{path} is missing: give a folder as PEFT's save_pretrained leaves it.", USAGE)
+    try:
+        parsed: dict[str, Any] = json.loads(config.read_text())
+    except ValueError as error:
+        raise CommandFailed(f"{config} is not JSON: {error}", USAGE) from error
+    return parsed
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _only_base(admin: Admin) -> str:
+    """The fleet's base model, if there is one only: nobody should have to type its hash."""
+    bases = admin.get("/internal/base-models")["base_models"]
+    if len(bases) != 1:
+        raise CommandFailed(f"The fleet serves {len(bases)} base models: name one by --base <hash>.", USAGE)
+    return str(bases[0]["base_model_hash"])
+
+
+def _wait(admin: Admin, adapter_id: str, timeout_s: float) -> dict[str, Any]:
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        answer: dict[str, Any] = admin.get(_path(adapter_id))
+        if answer["status"] == "active":
+            return answer
+        if answer["status"] in _SETTLED:
+            raise CommandFailed(f"{adapter_id} is {answer['status']}: {answer.get('reason', '')}", REFUSED)
+        if time.monotonic() > deadline_s:
+            raise CommandFailed(f"{adapter_id} is still {answer['status']} after {timeout_s:.0f} s.", REFUSED)
+        time.sleep(_POLL_S)

@@ -1,0 +1,29 @@
+"""What a command prints: a table or a sentence for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from services.console.core.tables import table
+
+
+class Output:
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+        self._print(json.dumps(list(rows), indent=2) if self._as_json else table(rows, columns))
+
+    def record(self, record: Any, sentence: str) -> None:
+        self._print(json.dumps(record, indent=2) if self._as_json else sentence)
+
+    def text(self, text: str) -> None:
+        """Without a line break: for text that arrives in pieces."""
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def _print(self, text: str) -> None:
+        sys.stdout.write(text + "\n")

@@ -1,0 +1,80 @@
+"""The fleet's admin address, by httpx."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import msgspec
+
+from services.console.core.outcome import UNREACHABLE, exit_code
+
+_CHUNK_BYTES = 1 << 20
+
+
+class CommandFailed(Exception):
+    """One sentence for stderr and the exit code that goes with it."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Admin:
+    """Calls to `/internal`. Every method raises CommandFailed; nothing was changed by a refused call."""
+
+    def __init__(self, url: str, key: str) -> None:
+        headers = {"Authorization": f"Bearer {key}"}
+        self._url = url
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._http.close()
+
+    def get(self, path: str, **params: str) -> Any:
+        return self._call("GET", path, params=params)
+
+    def post(self, path: str, body: object = None) -> Any:
+        return self._call("POST", path, content=msgspec.json.encode({} if body is None else body))
+
+    def put(self, path: str, body: object) -> Any:
+        return self._call("PUT", path, content=msgspec.json.encode(body))
+
+    def delete(self, path: str) -> Any:
+        return self._call("DELETE", path)
+
+    def upload(self, file: Path, checksum: str) -> str:
+        """Send a weights file; returns the `weights_uri` to register it with."""
+        answer = self._call("PUT", f"/internal/uploads/{checksum}", content=_chunks(file))
+        return str(answer["weights_uri"])
+
+    def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        try:
+            answer = self._http.request(method, path, **arguments)
+        except httpx.HTTPError as error:
+            raise CommandFailed(f"No answer from {self._url}: is the fleet up? ({error})", UNREACHABLE) from error
+        if answer.status_code >= 400:
+            raise CommandFailed(_sentence(answer), exit_code(answer.status_code))
+        return answer.json() if answer.content else None
+
+
+def _sentence(answer: httpx.Response) -> str:
+    """The envelope's message, with every defect of a registration on a line of its own."""
+    try:
+        error = answer.json()["error"]
+        defects = [f"  {defect['code']}: {defect['message']}" for defect in error.get("defects") or ()]
+        return "\n".join([str(error["message"]), *defects])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{answer.request.url.path} answered {answer.status_code}: {answer.text[:200]}"
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as source:
+        while chunk := source.read(_CHUNK_BYTES):
+            yield chunk

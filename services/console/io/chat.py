@@ -1,0 +1,52 @@
+"""One streamed answer from the public address, by httpx."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from services.console.core.outcome import BROKEN, UNREACHABLE, exit_code
+from services.console.io.admin import CommandFailed
+
+
+class Door:
+    """The OpenAI-compatible address with one tenant's key."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url = url
+        self._headers = {"Authorization": f"Bearer {key}"}
+
+    def stream(self, body: dict[str, Any]) -> Iterator[tuple[dict[str, str], str]]:
+        """Yields (response headers, text delta). Raises CommandFailed, also when the stream breaks off."""
+        content = {**body, "stream": True}
+        timeout = httpx.Timeout(120.0, connect=5.0)
+        try:
+            with (
+                httpx.Client(timeout=timeout, trust_env=False) as http,
+                http.stream("POST", f"{self._url}/v1/chat/completions", json=content, headers=self._headers) as answer,
+            ):
+                if answer.status_code != 200:
+                    answer.read()
+                    raise CommandFailed(_message(answer.text), exit_code(answer.status_code))
+                for line in answer.iter_lines():
+                    if line.startswith("data: ") and line != "data: [DONE]":
+                        yield dict(answer.headers), _delta(line[6:])
+        except httpx.HTTPError as error:
+            raise CommandFailed(f"No answer from {self._url}: is the fleet up? ({error})", UNREACHABLE) from error
+
+
+def _delta(payload: str) -> str:
+    chunk = json.loads(payload)
+    if "error" in chunk:
+        raise CommandFailed(str(chunk["error"]["message"]), BROKEN)
+    return "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+
+
+def _message(text: str) -> str:
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return text[:200]
