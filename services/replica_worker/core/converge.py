@@ -1,0 +1,121 @@
+"""What to do next so that the replica holds what it is assigned.
+
+Convergence runs in the background, one action at a time, and is planned anew after every action. It
+never evicts an adapter from a slot: it uses empty ones. What is cached but not assigned stays until
+its space is needed; what is retired and not assigned leaves every tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from shared.messages.desired import AssignedAdapter
+from shared.messages.identity import AdapterKey
+
+
+class Step(StrEnum):
+    DROP = "drop"
+    FETCH = "fetch to disk"
+    READ = "read to RAM"
+    LOAD = "load to a slot"
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    step: Step
+    key: AdapterKey
+    reason: str
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What the replica holds now. `in_use`: has references, pins, or is on its way somewhere."""
+
+    gpu: Collection[AdapterKey]
+    ram: Collection[AdapterKey]
+    disk: Collection[str]
+    """Digests."""
+    in_use: Collection[AdapterKey]
+    empty_slots: int
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    ram_budget_bytes: int
+    disk_budget_bytes: int
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What the records say. An adapter without a size has no record yet and waits for one."""
+
+    size_bytes: Mapping[AdapterKey, int]
+    retired: Collection[AdapterKey]
+    blocked: Collection[AdapterKey]
+    """Failed a short while ago, or for good."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    actions: tuple[Action, ...]
+    wanted_ram: frozenset[AdapterKey]
+    wanted_disk: frozenset[str]
+    """What fits the budgets, and is therefore evicted last."""
+    left_out: int
+    reason: str
+
+
+def converge(wanted: Mapping[AdapterKey, AssignedAdapter], held: Held, known: Known, limits: Limits) -> Plan:
+    """The actions that are still missing, in the order in which they should be done.
+
+    Drops come first because they make room; then adapters by the tier they are wanted in, each raised
+    one tier at a time. Adapters beyond a budget are left out rather than fetched and evicted in turn.
+    """
+    usable = {key: each for key, each in wanted.items() if key in known.size_bytes and key not in known.blocked}
+    on_disk = _fitting(list(usable), known.size_bytes, limits.disk_budget_bytes)
+    for_ram = [key for key in on_disk if usable[key].tier in ("gpu", "ram")]
+    in_ram = _fitting(for_ram, known.size_bytes, limits.ram_budget_bytes)
+    actions = [*_drops(wanted, held, known), *_raises(usable, held, set(on_disk), set(in_ram))]
+    left_out = len(wanted) - len(on_disk)
+    return Plan(
+        actions=tuple(actions),
+        wanted_ram=frozenset(in_ram),
+        wanted_disk=frozenset(key.digest for key in on_disk),
+        left_out=left_out,
+        reason=f"{len(actions)} actions for {len(wanted)} assigned adapters, {left_out} left out",
+    )
+
+
+def _drops(wanted: Mapping[AdapterKey, AssignedAdapter], held: Held, known: Known) -> list[Action]:
+    gone = [key for key in known.retired if key not in wanted and key not in held.in_use]
+    present = [key for key in gone if key in held.gpu or key in held.ram or key.digest in held.disk]
+    return [
+        Action(step=Step.DROP, key=key, reason="retired, assigned no more, and no request runs on it")
+        for key in sorted(present)
+    ]
+
+
+def _raises(
+    usable: Mapping[AdapterKey, AssignedAdapter], held: Held, on_disk: set[AdapterKey], in_ram: set[AdapterKey]
+) -> list[Action]:
+    actions: list[Action] = []
+    slots = held.empty_slots
+    for key, each in usable.items():
+        if key in held.gpu or key in held.in_use:
+            continue
+        if key not in held.ram and key.digest not in held.disk and key in on_disk:
+            actions.append(Action(step=Step.FETCH, key=key, reason=f"assigned to {each.tier}, not on disk"))
+        if key not in held.ram and key in in_ram:
+            actions.append(Action(step=Step.READ, key=key, reason=f"assigned to {each.tier}, not in RAM"))
+        if each.tier == "gpu" and slots > 0 and (key in held.ram or key in in_ram):
+            slots -= 1
+            actions.append(Action(step=Step.LOAD, key=key, reason="assigned to gpu, and a slot is empty"))
+    return actions
+
+
+def _fitting(keys: list[AdapterKey], size_bytes: Mapping[AdapterKey, int], budget_bytes: int) -> list[AdapterKey]:
+    fitting: list[AdapterKey] = []
+    used_bytes = 0
+    for key in keys:
+        if used_bytes + size_bytes[key] <= budget_bytes:
+            used_bytes += size_bytes[key]
+            fitting.append(key)
+    return fitting

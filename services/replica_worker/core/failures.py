@@ -1,0 +1,48 @@
+"""Adapters that failed for a reason of their own are not tried again at once, and less and less often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from shared.messages.identity import AdapterKey
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """`final`: the adapter itself is at fault (a corrupt file), not its surroundings."""
+
+    reason: str
+    final: bool
+    attempts: int
+    retry_at_s: float
+
+
+@dataclass
+class FailureMemory:
+    first_s: float = 1.0
+    final_first_s: float = 30.0
+    longest_s: float = 600.0
+    _failures: dict[AdapterKey, Failure] = field(default_factory=dict)
+
+    def record(self, key: AdapterKey, reason: str, now_s: float, *, final: bool) -> Failure:
+        """The wait doubles with each failure in a row."""
+        before = self._failures.get(key)
+        attempts = before.attempts + 1 if before else 1
+        first_s = self.final_first_s if final else self.first_s
+        wait_s = min(self.longest_s, first_s * 2.0 ** min(attempts - 1, 30))
+        failure = Failure(reason=reason, final=final, attempts=attempts, retry_at_s=now_s + wait_s)
+        self._failures[key] = failure
+        return failure
+
+    def blocking(self, key: AdapterKey, now_s: float) -> Failure | None:
+        """The failure that forbids another attempt now, if there is one."""
+        failure = self._failures.get(key)
+        return failure if failure is not None and now_s < failure.retry_at_s else None
+
+    def blocked(self, now_s: float) -> frozenset[AdapterKey]:
+        return frozenset(key for key, failure in self._failures.items() if now_s < failure.retry_at_s)
+
+    def forgive(self, key: AdapterKey) -> None:
+        """It worked, its record changed, or an operator asks for another attempt."""
+        self._failures.pop(key, None)

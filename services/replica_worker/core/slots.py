@@ -1,0 +1,230 @@
+"""Which adapter sits in which GPU slot, who uses it, and who may be evicted.
+
+A slot with a reference, with a load or a clearing in flight, is never given to another adapter.
+References count while the load is still running, so that nobody can take the slot between the end of a
+load and the first token of the request that waited for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from shared.messages.identity import AdapterKey
+
+_MINUTE_S = 60.0
+
+
+class SlotState(StrEnum):
+    EMPTY = "empty"
+    LOADING = "loading"
+    READY = "ready"
+    CLEARING = "clearing"
+
+
+class Resident(msgspec.Struct, frozen=True, kw_only=True):
+    """A reference was taken; the adapter is in the slot."""
+
+    slot: int
+    reason: str
+
+
+class Loading(msgspec.Struct, frozen=True, kw_only=True):
+    """A reference was taken; somebody else's load into the slot is under way."""
+
+    slot: int
+    reason: str
+
+
+class MustLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """A reference was taken and the slot reserved; the caller loads it and says how that ended."""
+
+    slot: int
+    evict: AdapterKey | None
+    reason: str
+
+
+class AllBusy(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing was taken: every slot is used, being loaded or being cleared."""
+
+    reason: str
+
+
+class InUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The adapter cannot leave its slot now."""
+
+    reason: str
+
+
+Acquired = Resident | Loading | MustLoad
+
+
+@dataclass
+class _Slot:
+    index: int
+    state: SlotState = SlotState.EMPTY
+    key: AdapterKey | None = None
+    references: int = 0
+    last_used_s: float = 0.0
+
+
+@dataclass
+class SlotTable:
+    """The slots 0..count-1 of one engine. Methods that are told of something impossible raise ValueError."""
+
+    count: int
+    _slots: list[_Slot] = field(init=False)
+    _slot_of: dict[AdapterKey, int] = field(init=False, default_factory=dict)
+    _evicted_at_s: deque[float] = field(init=False, default_factory=deque)
+    _loaded_at_s: deque[float] = field(init=False, default_factory=deque)
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"a replica needs at least one slot, not {self.count}")
+        self._slots = [_Slot(index) for index in range(self.count)]
+
+    def acquire(self, key: AdapterKey, now_s: float) -> Acquired | AllBusy:
+        """Take a reference on the slot of `key`, reserving one if it has none. Pair with `release`."""
+        if (index := self._slot_of.get(key)) is not None:
+            return self._join(self._slots[index], now_s)
+        slot = self._free() or self._least_recently_used()
+        if slot is None:
+            return AllBusy(reason=f"all {self.count} slots have running requests or a load in flight")
+        return self._reserve(slot, key, now_s)
+
+    def acquire_free(self, key: AdapterKey, now_s: float) -> Acquired | AllBusy:
+        """The same for background loads: takes empty slots only, evicts nobody."""
+        if key not in self._slot_of and self._free() is None:
+            return AllBusy(reason="no slot is empty, and a background load evicts nobody")
+        return self.acquire(key, now_s)
+
+    def release(self, slot: int, key: AdapterKey, now_s: float) -> None:
+        """Give back one reference. After a failed load there is nothing left to give back."""
+        held = self._slots[slot]
+        if held.key != key or held.references < 1:
+            raise ValueError(f"slot {slot} has no reference of {key.adapter_id} to release")
+        held.references -= 1
+        held.last_used_s = now_s
+
+    def finish_load(self, slot: int, now_s: float) -> None:
+        held = self._in_state(slot, SlotState.LOADING)
+        held.state = SlotState.READY
+        held.last_used_s = now_s
+        self._loaded_at_s.append(now_s)
+
+    def fail_load(self, slot: int) -> None:
+        """The slot becomes empty, and every reference on it is void: its holders must not release them."""
+        held = self._in_state(slot, SlotState.LOADING)
+        self._empty(held)
+
+    def vacate(self, key: AdapterKey) -> int | InUse | None:
+        """Begin to clear the slot of an idle adapter and return it; None if it has no slot.
+
+        From here on the adapter is not resident; `finish_clear` makes the slot free again.
+        """
+        index = self._slot_of.get(key)
+        if index is None:
+            return None
+        held = self._slots[index]
+        if held.references or held.state is not SlotState.READY:
+            return InUse(reason=f"{held.references} requests use it in slot {index} ({held.state})")
+        del self._slot_of[key]
+        held.key, held.state = None, SlotState.CLEARING
+        return index
+
+    def finish_clear(self, slot: int) -> None:
+        self._empty(self._in_state(slot, SlotState.CLEARING))
+
+    def is_resident(self, key: AdapterKey) -> bool:
+        index = self._slot_of.get(key)
+        return index is not None and self._slots[index].state is SlotState.READY
+
+    def in_use(self, key: AdapterKey) -> bool:
+        """Has references, or a load in flight."""
+        index = self._slot_of.get(key)
+        if index is None:
+            return False
+        held = self._slots[index]
+        return held.references > 0 or held.state is not SlotState.READY
+
+    @property
+    def resident(self) -> tuple[AdapterKey, ...]:
+        return tuple(slot.key for slot in self._slots if slot.state is SlotState.READY and slot.key)
+
+    @property
+    def busy(self) -> int:
+        return sum(not self._idle(slot) for slot in self._slots)
+
+    @property
+    def empty(self) -> int:
+        return sum(slot.state is SlotState.EMPTY for slot in self._slots)
+
+    @property
+    def references(self) -> int:
+        return sum(slot.references for slot in self._slots)
+
+    def evictions_per_min(self, now_s: float) -> float:
+        return _recent(self._evicted_at_s, now_s)
+
+    def loads_per_min(self, now_s: float) -> float:
+        return _recent(self._loaded_at_s, now_s)
+
+    def broken_invariants(self) -> Sequence[str]:
+        """What should be true and is not, re-derived from the slots alone."""
+        derived = {slot.key: slot.index for slot in self._slots if slot.key}
+        broken = [] if derived == self._slot_of else [f"the index says {self._slot_of}, the slots say {derived}"]
+        for slot in self._slots:
+            keyed = slot.state in (SlotState.LOADING, SlotState.READY)
+            if keyed != (slot.key is not None):
+                broken.append(f"slot {slot.index} is {slot.state} with key {slot.key}")
+            if slot.references < 0 or (slot.references and not keyed):
+                broken.append(f"slot {slot.index} is {slot.state} with {slot.references} references")
+        return broken
+
+    def _join(self, slot: _Slot, now_s: float) -> Resident | Loading:
+        slot.references += 1
+        slot.last_used_s = now_s
+        if slot.state is SlotState.LOADING:
+            return Loading(slot=slot.index, reason="its load is already under way")
+        return Resident(slot=slot.index, reason="resident")
+
+    def _reserve(self, slot: _Slot, key: AdapterKey, now_s: float) -> MustLoad:
+        evicted = slot.key
+        if evicted is not None:
+            del self._slot_of[evicted]
+            self._evicted_at_s.append(now_s)
+        slot.key, slot.state, slot.references, slot.last_used_s = key, SlotState.LOADING, 1, now_s
+        self._slot_of[key] = slot.index
+        why = "empty slot" if evicted is None else f"evicts {evicted.adapter_id}, idle the longest"
+        return MustLoad(slot=slot.index, evict=evicted, reason=why)
+
+    def _free(self) -> _Slot | None:
+        return next((slot for slot in self._slots if slot.state is SlotState.EMPTY), None)
+
+    def _least_recently_used(self) -> _Slot | None:
+        idle = [slot for slot in self._slots if slot.state is SlotState.READY and slot.references == 0]
+        return min(idle, key=lambda slot: (slot.last_used_s, slot.index), default=None)
+
+    def _idle(self, slot: _Slot) -> bool:
+        return slot.state is SlotState.EMPTY or (slot.state is SlotState.READY and slot.references == 0)
+
+    def _in_state(self, slot: int, state: SlotState) -> _Slot:
+        held = self._slots[slot]
+        if held.state is not state:
+            raise ValueError(f"slot {slot} is {held.state}, not {state}")
+        return held
+
+    def _empty(self, slot: _Slot) -> None:
+        if slot.key is not None:
+            del self._slot_of[slot.key]
+        slot.key, slot.state, slot.references = None, SlotState.EMPTY, 0
+
+
+def _recent(times_s: deque[float], now_s: float) -> float:
+    while times_s and times_s[0] <= now_s - _MINUTE_S:
+        times_s.popleft()
+    return float(len(times_s))

@@ -1,0 +1,147 @@
+"""A byte budget with least-recently-used eviction, for the RAM and disk tiers.
+
+Keys are whatever names a thing in that tier: the digest of a file on disk, the adapter key in RAM.
+What is pinned or still being brought in is never evicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Room(msgspec.Struct, Generic[K], frozen=True, kw_only=True):
+    """There is room. `evict` left the table; the caller removes the bytes."""
+
+    evict: tuple[K, ...]
+    reason: str
+
+
+class NoRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing changed: even without everything evictable the budget would not hold."""
+
+    reason: str
+
+
+@dataclass
+class _Entry:
+    size_bytes: int
+    last_used_s: float
+    arriving: bool
+    pins: int = 0
+
+
+@dataclass
+class ByteBudget(Generic[K]):
+    """Methods that are told of something impossible raise ValueError."""
+
+    budget_bytes: int
+    preferred: Collection[K] = frozenset()
+    """Evicted only once nothing else is left: what the assignment wants here."""
+    _entries: dict[K, _Entry] = field(init=False, default_factory=dict)
+    _used_bytes: int = field(init=False, default=0)
+
+    def reserve(self, key: K, size_bytes: int, now_s: float) -> Room[K] | NoRoom:
+        """Make room for something that is about to arrive; end with `arrived` or `drop`."""
+        if key in self._entries:
+            raise ValueError(f"{key} is already there or on its way")
+        room = self._make_room(size_bytes, frozenset())
+        if isinstance(room, Room):
+            self._add(key, _Entry(size_bytes, now_s, arriving=True))
+        return room
+
+    def arrived(self, key: K, size_bytes: int, now_s: float) -> Room[K] | NoRoom:
+        """It is here, and this is its true size. After NoRoom it is no longer in the table."""
+        entry = self._entries[key]
+        if not entry.arriving:
+            raise ValueError(f"{key} was not on its way")
+        room = self._make_room(size_bytes - entry.size_bytes, frozenset({key}))
+        self.drop(key)
+        if isinstance(room, Room):
+            self._add(key, _Entry(size_bytes, now_s, arriving=False))
+        return room
+
+    def adopt(self, key: K, size_bytes: int, now_s: float) -> Room[K] | NoRoom:
+        """Something that was found in place at start."""
+        room = self.reserve(key, size_bytes, now_s)
+        return self.arrived(key, size_bytes, now_s) if isinstance(room, Room) and not room.evict else room
+
+    def touch(self, key: K, now_s: float) -> None:
+        self._entries[key].last_used_s = now_s
+
+    def pin(self, key: K) -> None:
+        self._entries[key].pins += 1
+
+    def unpin(self, key: K) -> None:
+        entry = self._entries[key]
+        if entry.pins < 1:
+            raise ValueError(f"{key} is not pinned")
+        entry.pins -= 1
+
+    def drop(self, key: K) -> None:
+        """Forget it; the caller removes the bytes. Pinned things cannot be dropped."""
+        entry = self._entries[key]
+        if entry.pins:
+            raise ValueError(f"{key} is pinned {entry.pins} times")
+        del self._entries[key]
+        self._used_bytes -= entry.size_bytes
+
+    def holds(self, key: K) -> bool:
+        """It is there, whole."""
+        entry = self._entries.get(key)
+        return entry is not None and not entry.arriving
+
+    def in_use(self, key: K) -> bool:
+        entry = self._entries.get(key)
+        return entry is not None and (entry.arriving or entry.pins > 0)
+
+    @property
+    def held(self) -> tuple[K, ...]:
+        return tuple(key for key, entry in self._entries.items() if not entry.arriving)
+
+    @property
+    def used_bytes(self) -> int:
+        """With what is on its way."""
+        return self._used_bytes
+
+    def broken_invariants(self) -> Sequence[str]:
+        """What should be true and is not, re-derived from the entries alone."""
+        total = sum(entry.size_bytes for entry in self._entries.values())
+        broken = [] if total == self._used_bytes else [f"{self._used_bytes} bytes counted, {total} held"]
+        if total > self.budget_bytes:
+            broken.append(f"{total} bytes held, the budget is {self.budget_bytes}")
+        return [*broken, *(f"{key} has {e.pins} pins" for key, e in self._entries.items() if e.pins < 0)]
+
+    def _make_room(self, size_bytes: int, keep: Collection[K]) -> Room[K] | NoRoom:
+        missing = self._used_bytes + size_bytes - self.budget_bytes
+        evict: list[K] = []
+        for key in self._evictable(keep):
+            if missing <= 0:
+                break
+            evict.append(key)
+            missing -= self._entries[key].size_bytes
+        if missing > 0:
+            return NoRoom(
+                reason=f"{size_bytes} bytes do not fit: {missing} too many for the budget of {self.budget_bytes},"
+                " and the rest is in use"
+            )
+        for key in evict:
+            self.drop(key)
+        return Room(evict=tuple(evict), reason=f"evicted {len(evict)}" if evict else "fits")
+
+    def _evictable(self, keep: Collection[K]) -> list[K]:
+        idle = [
+            (key in self.preferred, entry.last_used_s, at, key)
+            for at, (key, entry) in enumerate(self._entries.items())
+            if not entry.arriving and not entry.pins and key not in keep
+        ]
+        return [key for *_, key in sorted(idle, key=lambda each: each[:3])]
+
+    def _add(self, key: K, entry: _Entry) -> None:
+        self._entries[key] = entry
+        self._used_bytes += entry.size_bytes
