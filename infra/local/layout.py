@@ -48,6 +48,11 @@ class Layout:
         """Held by the supervisor while the fleet runs; its text is the supervisor's pid."""
         return self.home / "supervisor.lock"
 
+    @property
+    def pids(self) -> Path:
+        """JSON {process name: pid} of the running fleet's children."""
+        return self.home / "pids.json"
+
     def cache(self, replica_id: str) -> Path:
         """The disk tier of one replica."""
         return self.home / "cache" / replica_id

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import httpx
+import msgspec
 
 from infra.local.child import Child, clean_environment
 from infra.local.fleet import ProcessSpec
@@ -62,9 +63,14 @@ class Supervisor:
 
     def _start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> Child:
         child = Child(name, argv, {**clean_environment(os.environ), **env}, self._layout.log(name))
-        child.start()
         self._children[name] = child
+        self._launch(child)
         return child
+
+    def _launch(self, child: Child) -> None:
+        child.start()
+        pids = {name: known.pid for name, known in self._children.items()}
+        self._layout.pids.write_bytes(msgspec.json.format(msgspec.json.encode(pids)))
 
     async def _revive(self, child: Child, code: int) -> str | None:
         self._deaths[child.name], verdict = on_death(self._deaths.get(child.name, Deaths()), time.monotonic())
@@ -72,7 +78,7 @@ class Supervisor:
             return f"{child.name} {verdict.reason} (exit code {code}): see {child.log}. {child.last_words(1)}"
         self._say(f"{child.name} ended with exit code {code}; starting it again ({verdict.reason})")
         await asyncio.sleep(verdict.restart_in_s)
-        child.start()
+        self._launch(child)
         return None
 
     async def _wait_one(self, http: httpx.AsyncClient, spec: ProcessSpec, timeout_s: float) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import msgspec
+from shared.bus.nats import BusOptions, connect
 
 from infra.local import credentials
 from infra.local.banner import banner, demo_env
@@ -22,7 +23,6 @@ from infra.local.settings import LocalSettings
 from infra.local.supervisor import Supervisor
 from infra.models.fetch import ensure_base_model
 from shared.base_model import describe
-from shared.bus.nats import BusOptions, connect
 from shared.messages.desired import BaseModelRecord
 
 Say = Callable[[str], None]

@@ -1,0 +1,107 @@
+"""A throw-away embedded fleet in a folder of its own, for tests and benchmarks: the real processes, on free ports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from infra.local.layout import Layout
+from services.console.io.environment import Connection, find_connection
+
+_UP_TIMEOUT_S = 240.0
+
+
+class FleetDidNotStart(Exception):
+    """The text is all that `lorafleet up` printed."""
+
+
+class TemporaryFleet:
+    """A running fleet: how to reach it, and its children for those who want to hurt it."""
+
+    def __init__(self, layout: Layout, environ: Mapping[str, str], said: str) -> None:
+        self.layout = layout
+        self.environ = dict(environ)
+        self.said = said
+        self.connection: Connection = find_connection({"LORAFLEET_HOME": str(layout.home)}, layout.home)
+
+    def pid(self, name: str) -> int:
+        """Of "nats", "gateway", "registry", "replica-0" … as it runs now. Raises KeyError for an unknown name."""
+        pids: dict[str, int] = msgspec.json.decode(self.layout.pids.read_bytes())
+        return pids[name]
+
+    def kill(self, name: str) -> int:
+        """As the kernel's out-of-memory killer would: no goodbye. Returns the pid that is gone now."""
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def console(self, *words: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run one `lorafleet` command against this fleet."""
+        return lorafleet(self.environ, *words, timeout_s=timeout_s)
+
+
+@contextmanager
+def temporary_fleet(home: Path, **settings: str) -> Iterator[TemporaryFleet]:
+    """Start a fleet in `home`, yield it once it has answered a request, and stop it.
+
+    `settings` are those of infra.local.settings in lower case (`slots="4"`). Raises FleetDidNotStart.
+    """
+    environ = environment(home, **settings)
+    started = lorafleet(environ, "up", "--detach", timeout_s=_UP_TIMEOUT_S)
+    try:
+        if started.returncode != 0:
+            raise FleetDidNotStart(started.stdout + started.stderr)
+        yield TemporaryFleet(Layout(home), environ, started.stdout)
+    finally:
+        lorafleet(environ, "down", timeout_s=_UP_TIMEOUT_S)
+
+
+def environment(home: Path, **settings: str) -> dict[str, str]:
+    """The environment of a fleet in `home` on ports that are free now."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LORAFLEET_")}
+    replicas = int(settings.get("replicas", "2"))
+    port, admin, nats = free_ports(3)
+    chosen = {
+        "home": str(home),
+        "port": str(port),
+        "admin_port": str(admin),
+        "nats_port": str(nats),
+        "probe_port": str(free_run(2 + replicas)),
+        **settings,
+    }
+    return {**inherited, **{f"LORAFLEET_{name.upper()}": value for name, value in chosen.items()}}
+
+
+def lorafleet(environ: Mapping[str, str], *words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "services.console", *words]
+    return subprocess.run(argv, env=dict(environ), capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at the moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def free_run(length: int) -> int:
+    """The first of `length` neighbouring free ports."""
+    for first in range(free_ports(1)[0] % 20_000 + 20_000, 60_000, length):
+        if all(_is_free(first + offset) for offset in range(length)):
+            return first
+    raise OSError("no run of free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
