@@ -8,6 +8,8 @@ import msgspec
 import torch
 
 from services.replica_worker.engine.port import BASE_SLOT, EngineFailed, EngineInfo, EngineRequest
+from services.replica_worker.engine.schedule import Schedule
+from services.replica_worker.engine.sequence import Sequence
 from services.replica_worker.text.eos import eos_token_ids
 from shared.base_model import base_model_hash
 
@@ -16,7 +18,6 @@ from .cache import KvCache
 from .config import ModelUnusable, read_config
 from .model import LlamaModel
 from .policy import TorchPolicy
-from .sequence import Sequence
 from .slots import AdapterSlots
 from .stepper import Stepper
 from .weights import read_weights
@@ -71,7 +72,7 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
         info=info,
         limits=AdapterLimits(model=config, base_model_hash=base_hash, rank_limit=policy.rank_limit, dtype=dtype),
         slots=slots,
-        stepper=Stepper(model, cache, policy.prefill_chunk_tokens, eos),
+        stepper=Stepper(model, cache, Schedule(info, policy.prefill_chunk_tokens)),
         kv_bytes_per_token=cache.bytes_per_token,
     )
 
@@ -89,6 +90,6 @@ def _warm_up(stepper: Stepper) -> None:
             seed=0,
             ignore_eos=True,
         )
-        stepper.submit(Sequence(request))
-    while stepper.busy:
+        stepper.schedule.submit(Sequence(request))
+    while stepper.schedule.busy:
         stepper.step()

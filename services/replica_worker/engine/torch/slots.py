@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 
 import torch
 
@@ -17,11 +18,12 @@ class AdapterSlots:
     """Numbered places for adapters of at most `rank_limit`; `stacks` has one entry per layer and module.
 
     All methods block for the time of a copy and may run on any thread while steps run, because a step
-    reads only the slots of its own rows and no row is on a slot that is being written.
+    reads only the slots of its own rows and no row is on a slot that is being written. Writers take turns,
+    so that a copy whose caller has given up can never mix with the next one.
     """
 
     def __init__(self, config: ModelConfig, slots: int, rank_limit: int, like: torch.Tensor) -> None:
-        self.count = slots
+        self._writing = threading.Lock()
         self.stacks: dict[Place, LoraStack] = {
             (layer, module): LoraStack(slots, rank_limit, config.shape_of(module), like)
             for layer in range(config.layers)
@@ -30,16 +32,18 @@ class AdapterSlots:
 
     def store(self, slot: int, adapter: TorchAdapter) -> None:
         """Afterwards the slot holds exactly this adapter; modules that it does not adapt are zero."""
-        for place, stack in self.stacks.items():
-            module = adapter.modules.get(place)
-            if module is None:
-                stack.clear(slot)
-            else:
-                stack.store(slot, module.a, module.b, module.scale)
+        with self._writing:
+            for place, stack in self.stacks.items():
+                module = adapter.modules.get(place)
+                if module is None:
+                    stack.clear(slot)
+                else:
+                    stack.store(slot, module.a, module.b, module.scale)
 
     def clear(self, slot: int) -> None:
-        for stack in self.stacks.values():
-            stack.clear(slot)
+        with self._writing:
+            for stack in self.stacks.values():
+                stack.clear(slot)
 
     def fingerprint(self, slot: int) -> str:
         """SHA-256 (hex) over what stands in the slot, module by module; BASE_SLOT: over nothing."""

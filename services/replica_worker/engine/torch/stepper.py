@@ -1,21 +1,20 @@
-"""Continuous batching: who runs, one step at a time. Single-threaded; the engine's thread drives it."""
+"""One engine step: the schedule's pieces through the model, and a token or an end for every sequence."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Sequence as SequenceOf
 
 import torch
 
-from services.replica_worker.engine.batch import Piece, next_batch
+from services.replica_worker.engine.batch import Piece
 from services.replica_worker.engine.port import EngineFailed, Probe, StepToken
+from services.replica_worker.engine.schedule import Schedule
+from services.replica_worker.engine.sequence import Sequence
 
 from .cache import KvCache
 from .lora import AdaptedRows
 from .model import LlamaModel, Step
 from .sampling import sample, uniform
-from .sequence import WAITING, Sequence
 
 FAILED_STEPS_LIMIT = 3
 """After so many failed steps in a row the engine gives itself up."""
@@ -26,39 +25,13 @@ _log = logging.getLogger(__name__)
 
 
 class Stepper:
-    """Up to `rows` sequences run at once; the others wait in the order of their arrival."""
+    """Single-threaded; the engine's thread drives it."""
 
-    def __init__(
-        self, model: LlamaModel, cache: KvCache, prefill_chunk_tokens: int, eos_token_ids: SequenceOf[int]
-    ) -> None:
+    def __init__(self, model: LlamaModel, cache: KvCache, schedule: Schedule) -> None:
         self._model = model
         self._cache = cache
-        self._chunk_tokens = prefill_chunk_tokens
-        self._eos = frozenset(eos_token_ids)
-        _, rows, _, self._context_tokens, _ = cache.keys.shape
-        self._free_rows = list(range(rows - 1, -1, -1))
         self._failed_in_a_row = 0
-        self.running: dict[int, Sequence] = {}
-        self.waiting: deque[Sequence] = deque()
-        self.steps = 0
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.running or self.waiting)
-
-    @property
-    def cached_tokens(self) -> int:
-        return sum(sequence.cached_tokens for sequence in list(self.running.values()))
-
-    def submit(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
-
-    def abort(self, sequence: Sequence) -> None:
-        """Free its row, or take it out of the queue; nothing happens if it has ended."""
-        if sequence.row != WAITING:
-            self._release(sequence)
-        elif sequence in self.waiting:
-            self.waiting.remove(sequence)
+        self.schedule = schedule
 
     def step(self) -> list[Outcome]:
         """Run one forward pass; returns what it produced, with a final token for every sequence that ended.
@@ -66,46 +39,24 @@ class Stepper:
         A pass that raises ends the sequences that were in it with an error token each; everything else
         goes on. Raises EngineFailed after FAILED_STEPS_LIMIT of them in a row.
         """
-        self._admit()
-        pieces = next_batch((sequence.progress() for sequence in self.running.values()), self._chunk_tokens)
+        pieces = self.schedule.begin_step()
         if not pieces:
             return []
-        self.steps += 1
         try:
-            outcomes = self._run(pieces)
+            logits = self._model.forward(self._step_of(pieces), self._cache)
         except Exception as error:
             return self._fail(pieces, error)
         self._failed_in_a_row = 0
-        return outcomes
-
-    def _admit(self) -> None:
-        while self.waiting and self._free_rows:
-            sequence = self.waiting.popleft()
-            sequence.row = self._free_rows.pop()
-            self.running[sequence.row] = sequence
-
-    def _release(self, sequence: Sequence) -> None:
-        del self.running[sequence.row]
-        self._free_rows.append(sequence.row)
-        sequence.row = WAITING
-
-    def _run(self, pieces: tuple[Piece, ...]) -> list[Outcome]:
-        logits = self._model.forward(self._step_of(pieces), self._cache)
-        for piece in pieces:
-            self.running[piece.row].advance(piece, self.steps)
-        sampled = [self.running[piece.row] for piece in pieces if piece.last]
-        if not sampled:
-            return []
-        best, greedy = (column.tolist() for column in logits.max(dim=-1))
-        return [
-            (sequence, self._finish(sequence, logits[i], greedy[i], abs(best[i]) < float("inf")))
-            for i, sequence in enumerate(sampled)
-        ]
+        return self._outcomes(self.schedule.advance(pieces), logits)
 
     def _step_of(self, pieces: tuple[Piece, ...]) -> Step:
-        token_ids, positions, rows, slots, sampled = [], [], [], [], []
+        token_ids: list[int] = []
+        positions: list[int] = []
+        rows: list[int] = []
+        slots: list[int] = []
+        sampled: list[int] = []
         for piece in pieces:
-            sequence, count = self.running[piece.row], piece.stop - piece.start
+            sequence, count = self.schedule.running[piece.row], piece.stop - piece.start
             token_ids += sequence.token_ids[piece.start : piece.stop]
             positions += range(piece.start, piece.stop)
             rows += [piece.row] * count
@@ -122,37 +73,30 @@ class Stepper:
             adapted=AdaptedRows.of(slots, device),
         )
 
-    def _finish(self, sequence: Sequence, logits: torch.Tensor, greedy: int, finite: bool) -> StepToken | Probe:
-        """One sequence's share of a step; releases its row if that was its last."""
+    def _outcomes(self, sampled: list[Sequence], logits: torch.Tensor) -> list[Outcome]:
+        if not sampled:
+            return []
+        best, greedy = (column.tolist() for column in logits.max(dim=-1))
+        return [
+            (sequence, self._outcome(sequence, logits[i], greedy[i], abs(best[i]) < float("inf")))
+            for i, sequence in enumerate(sampled)
+        ]
+
+    def _outcome(self, sequence: Sequence, logits: torch.Tensor, greedy: int, finite: bool) -> StepToken | Probe:
         if sequence.probe_top:
-            self._release(sequence)
+            self.schedule.release(sequence)
             return _probe(logits, sequence.probe_top)
         if not finite:
-            self._release(sequence)
-            return _error(sequence, "the model's output is not finite")
-        position = sequence.next_position
-        token_id = _choose(sequence, logits, greedy)
-        sequence.append(token_id)
-        finish = self._finish_reason(sequence, token_id)
-        if finish:
-            self._release(sequence)
-        return StepToken(sequence.request.request_id, token_id, position, finish)
-
-    def _finish_reason(self, sequence: Sequence, token_id: int) -> str | None:
-        if token_id in self._eos and not sequence.request.ignore_eos:
-            return "stop"
-        full = len(sequence.token_ids) >= self._context_tokens
-        return "length" if full or sequence.produced_tokens >= sequence.request.max_tokens else None
+            return self.schedule.fail(sequence, "the model's output is not finite")
+        return self.schedule.accept(sequence, _choose(sequence, logits, greedy))
 
     def _fail(self, pieces: tuple[Piece, ...], error: Exception) -> list[Outcome]:
         self._failed_in_a_row += 1
         if self._failed_in_a_row >= FAILED_STEPS_LIMIT:
             raise EngineFailed(f"{self._failed_in_a_row} steps in a row failed: {error}") from error
-        _log.exception("an engine step of %d sequences failed", len(pieces))
-        ended = [self.running[piece.row] for piece in pieces]
-        for sequence in ended:
-            self._release(sequence)
-        return [(sequence, _error(sequence, f"the engine step failed: {error}")) for sequence in ended]
+        _log.error("an engine step of %d sequences failed", len(pieces), exc_info=error)
+        ended = [self.schedule.running[piece.row] for piece in pieces]
+        return [(sequence, self.schedule.fail(sequence, f"the engine step failed: {error}")) for sequence in ended]
 
 
 def _choose(sequence: Sequence, logits: torch.Tensor, greedy: int) -> int:
@@ -167,7 +111,3 @@ def _probe(logits: torch.Tensor, top: int) -> Probe:
     finite = bool(logits.isfinite().all())
     logprobs, token_ids = torch.log_softmax(logits, dim=-1).topk(min(top, len(logits)))
     return Probe(finite=finite, token_ids=tuple(token_ids.tolist()), logprobs=tuple(logprobs.tolist()))
-
-
-def _error(sequence: Sequence, why: str) -> StepToken:
-    return StepToken(sequence.request.request_id, -1, sequence.next_position, error=why)

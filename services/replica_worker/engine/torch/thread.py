@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from services.replica_worker.engine.port import EngineFailed
+from services.replica_worker.engine.schedule import Schedule
 
 from .stepper import Outcome, Stepper
 
-Command = Callable[[Stepper], None]
+Command = Callable[[Schedule], None]
 OnOutcomes = Callable[[Sequence[Outcome]], None]
 OnFailure = Callable[[EngineFailed], None]
 
@@ -65,13 +66,13 @@ class StepThread:
     def _next_commands(self) -> bool:
         """Wait for work and apply what was posted. False: stop."""
         with self._wake:
-            while not (self._commands or self._stepper.busy or self._stopping):
+            while not (self._commands or self._stepper.schedule.busy or self._stopping):
                 self._wake.wait()
             if self._stopping:
                 return False
             commands, self._commands = self._commands, deque()
         for command in commands:
-            command(self._stepper)
+            command(self._stepper.schedule)
         return True
 
     def _deliver(self, outcomes: Sequence[Outcome]) -> None:

@@ -1,6 +1,8 @@
-"""One request inside the engine, from its submission to its last token."""
+"""One request inside an engine, from its submission to its last token."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
 
 from services.replica_worker.engine.batch import Piece, Progress
 from services.replica_worker.engine.port import EngineRequest
@@ -9,7 +11,7 @@ WAITING = -1
 
 
 class Sequence:
-    """Mutable, owned by the stepping thread. `row` is its place in the KV cache, WAITING without one.
+    """Mutable, owned by whoever steps. `row` is its place in the KV cache, WAITING without one.
 
     `probe_top` > 0 asks for the next-token distribution instead of tokens; it ends with its prompt.
     """
@@ -37,3 +39,16 @@ class Sequence:
     def append(self, token_id: int) -> None:
         self.token_ids.append(token_id)
         self.produced_tokens += 1
+
+
+def probe_request(prompt_token_ids: SequenceOf[int], slot: int) -> EngineRequest:
+    """What a probe is to the schedule: a prompt that produces nothing after its first distribution."""
+    return EngineRequest(
+        request_id="probe",
+        slot=slot,
+        prompt_token_ids=prompt_token_ids,
+        max_tokens=1,
+        temperature=0.0,
+        top_p=1.0,
+        seed=0,
+    )

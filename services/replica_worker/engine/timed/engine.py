@@ -1,0 +1,222 @@
+"""An engine without a model: real scheduling, a timing table, and a stream that says whose adapter it was.
+
+It holds the port's promises (batching, slots, aborts, continuation), so everything around an engine can be
+tested against it, and fleets of dozens of replicas fit on one machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Sequence as SequenceOf
+from pathlib import Path
+
+import msgspec
+
+from services.replica_worker.engine.ledger import Ledger
+from services.replica_worker.engine.port import (
+    BASE_SLOT,
+    AdapterSpec,
+    AdapterUnusable,
+    EngineFailed,
+    EngineInfo,
+    EngineLoad,
+    EngineRequest,
+    HostAdapter,
+    OnStep,
+    Probe,
+    StepToken,
+)
+from services.replica_worker.engine.rate import RateMeter
+from services.replica_worker.engine.schedule import Schedule
+from services.replica_worker.engine.sequence import Sequence, probe_request
+
+from .policy import TimedPolicy
+from .stream import BASE_DIGEST, probe_of, token_at
+
+
+class TimedAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the file only its size matters: that is what its way over the link takes."""
+
+    spec: AdapterSpec
+    size_bytes: int
+
+
+class TimedEngine:
+    """Runs on the event loop alone, as one task; it never breaks by itself."""
+
+    def __init__(self, policy: TimedPolicy) -> None:
+        self._policy = policy
+        self._info = _info(policy)
+        self._ledger = Ledger(self._info)
+        self._schedule = Schedule(self._info, policy.prefill_chunk_tokens)
+        self._digests: dict[int, str] = {}
+        self._probes: dict[Sequence, asyncio.Future[Probe]] = {}
+        self._rate = RateMeter()
+        self._stepping: asyncio.Task[None] | None = None
+
+    async def start(self, on_step: OnStep) -> EngineInfo:
+        self._on_step = on_step
+        self._work = asyncio.Event()
+        self._link = asyncio.Lock()
+        self._stepping = asyncio.create_task(self._run(), name="timed-engine")
+        return self._info
+
+    async def close(self) -> None:
+        stepping, self._stepping = self._stepping, None
+        if stepping is None:
+            return
+        stepping.cancel()
+        await asyncio.wait([stepping])
+        self._ledger.live.clear()
+        for probe in self._probes.values():
+            if not probe.done():
+                probe.set_exception(EngineFailed("the engine is closed"))
+
+    async def read(self, path: Path, spec: AdapterSpec) -> TimedAdapter:
+        """Any file will do; the base hash and the rank are checked as everywhere."""
+        if spec.base_model_hash != self._policy.base_model_hash:
+            raise AdapterUnusable(f"{spec.adapter_id} was trained on base {spec.base_model_hash}")
+        rank = max((spec.rank, *spec.rank_pattern.values()))
+        if not 1 <= rank <= self._policy.rank_limit:
+            raise AdapterUnusable(f"rank {rank} is outside this pool's 1 to {self._policy.rank_limit}")
+        try:
+            size_bytes = path.stat().st_size
+        except OSError as error:
+            raise AdapterUnusable(f"{path.name} cannot be read: {error.strerror}") from error
+        if not size_bytes:
+            raise AdapterUnusable(f"{path.name} is empty")
+        return TimedAdapter(spec=spec, size_bytes=size_bytes)
+
+    async def load(self, slot: int, adapter: HostAdapter) -> None:
+        """Takes its turn on the link. Raises ValueError, and changes nothing, if a request is on the slot."""
+        self._started()
+        async with self._link:
+            self._empty(slot)
+            await asyncio.sleep(adapter.size_bytes / self._policy.link_bytes_per_s)
+            self._digests[slot] = adapter.spec.digest
+            self._ledger.filled_slots.add(slot)
+
+    async def clear(self, slot: int) -> None:
+        """Raises ValueError, and changes nothing, if a request is on the slot."""
+        self._started()
+        async with self._link:
+            self._empty(slot)
+
+    def submit(self, request: EngineRequest) -> None:
+        """Raises ValueError for an id that is live; any other refusal comes as an error token."""
+        self._started()
+        sequence = Sequence(request)
+        self._ledger.open(sequence)
+        if why := self._ledger.refusal(request):
+            error = StepToken(request.request_id, -1, request.first_position, error=why)
+            asyncio.get_running_loop().call_soon(self._deliver, [(sequence, error)])
+        else:
+            self._enter(sequence)
+
+    def abort(self, request_id: str) -> None:
+        sequence = self._ledger.close(request_id)
+        if sequence is not None:
+            self._schedule.abort(sequence)
+
+    async def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int = 20) -> Probe:
+        """Joins the batch like any prompt. Raises ValueError when the prompt or the slot cannot be run."""
+        self._started()
+        request = probe_request(prompt_token_ids, slot)
+        if why := self._ledger.refusal(request):
+            raise ValueError(why)
+        sequence = Sequence(request, probe_top=top)
+        answer = self._probes[sequence] = asyncio.get_running_loop().create_future()
+        self._ledger.occupy(slot)
+        self._enter(sequence)
+        try:
+            return await answer
+        finally:
+            del self._probes[sequence]
+            self._ledger.vacate(slot)
+            self._schedule.abort(sequence)
+
+    async def fingerprint(self, slot: int) -> str:
+        held = b"" if slot == BASE_SLOT else self._digests.get(slot, "empty").encode()
+        return hashlib.sha256(held).hexdigest()
+
+    def load_figures(self) -> EngineLoad:
+        """Raises EngineFailed once the engine is closed."""
+        self._started()
+        return EngineLoad(
+            running=len(self._schedule.running),
+            waiting=len(self._schedule.waiting),
+            tokens_in_flight=self._ledger.tokens_in_flight,
+            kv_bytes_used=self._schedule.cached_tokens * self._policy.kv_bytes_per_token,
+            steps=self._schedule.steps,
+            tokens_per_s=self._rate.per_s(time.monotonic()),
+        )
+
+    def _started(self) -> None:
+        if self._stepping is None:
+            raise EngineFailed("the engine is not running")
+
+    def _empty(self, slot: int) -> None:
+        self._ledger.check_writable(slot)
+        self._ledger.filled_slots.discard(slot)
+        self._digests.pop(slot, None)
+
+    def _enter(self, sequence: Sequence) -> None:
+        self._schedule.submit(sequence)
+        self._work.set()
+
+    async def _run(self) -> None:
+        while True:
+            if not self._schedule.busy:
+                self._work.clear()
+                await self._work.wait()
+            await self._step()
+
+    async def _step(self) -> None:
+        """Decide, take the table's time, then hand out the tokens of those who are still there."""
+        pieces = self._schedule.begin_step()
+        prompt_tokens = sum(piece.stop - piece.start for piece in pieces if piece.stop - piece.start > 1)
+        await asyncio.sleep(self._policy.step_s + prompt_tokens / self._policy.prefill_tokens_per_s)
+        tokens = []
+        for sequence in self._schedule.advance(pieces):
+            if sequence.probe_top:
+                self._answer_probe(sequence)
+            else:
+                tokens.append((sequence, self._schedule.accept(sequence, self._token(sequence))))
+        self._deliver(tokens)
+
+    def _token(self, sequence: Sequence) -> int:
+        return token_at(self._policy, self._digest(sequence), sequence.request, sequence.next_position)
+
+    def _answer_probe(self, sequence: Sequence) -> None:
+        self._schedule.release(sequence)
+        prompt = sequence.request.prompt_token_ids
+        answer = self._probes[sequence]
+        if not answer.done():
+            answer.set_result(probe_of(self._policy, self._digest(sequence), prompt, sequence.probe_top))
+
+    def _digest(self, sequence: Sequence) -> str:
+        slot = sequence.request.slot
+        return BASE_DIGEST if slot == BASE_SLOT else self._digests[slot]
+
+    def _deliver(self, produced: SequenceOf[tuple[Sequence, StepToken]]) -> None:
+        tokens = [token for sequence, token in produced if self._ledger.settle(sequence, token)]
+        if tokens:
+            self._rate.add(len(tokens), time.monotonic())
+            self._on_step(tokens)
+
+
+def _info(policy: TimedPolicy) -> EngineInfo:
+    return EngineInfo(
+        name="timed",
+        build="timed-1",
+        dtype="none",
+        base_model_hash=policy.base_model_hash,
+        slots=policy.slots,
+        rank_limit=policy.rank_limit,
+        max_rows=policy.max_rows,
+        max_context_tokens=policy.max_context_tokens,
+        vocabulary_size=policy.vocabulary_size,
+        eos_token_ids=policy.eos_token_ids,
+    )
