@@ -39,7 +39,8 @@ def next_batch(sequences: Iterable[Progress], prefill_chunk_tokens: int) -> tupl
     Every decoding sequence is in the result; if anything is prefilling, at least one chunk is. Prompts
     take turns: none waits for more chunks of others than there are others.
     """
-    decoding, prefilling = [], []
+    decoding: list[Progress] = []
+    prefilling: list[Progress] = []
     for sequence in sequences:
         missing = sequence.known_tokens - sequence.cached_tokens
         (decoding if missing == 1 else prefilling).append(sequence)

@@ -11,18 +11,16 @@ import tokenizers
 
 from .chat import ChatTemplate, read_template
 from .detokenizer import Detokenizer
-from .eos import eos_token_ids
 
 
 class Tokenizer:
     """Immutable; safe to share between requests. Blocking, but microseconds to milliseconds a call."""
 
-    def __init__(self, serialized: str, template: ChatTemplate, eos_ids: Sequence[int]) -> None:
+    def __init__(self, serialized: str, template: ChatTemplate) -> None:
         self._tokenizer = tokenizers.Tokenizer.from_str(serialized)
         self._plain = tokenizers.Tokenizer.from_str(serialized)
         self._plain.encode_special_tokens = True
         self._template = template
-        self.eos_token_ids = tuple(eos_ids)
         self.vocabulary_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
@@ -38,12 +36,10 @@ class Tokenizer:
         except Exception as error:  # the library raises nothing narrower
             raise ValueError(f"{path} is not a tokenizer: {error}") from error
         config = _read_json(folder / "tokenizer_config.json")
-        names = _named_tokens(config)
         added = tokenizer.get_added_tokens_decoder().values()
         control = [token.content for token in added if token.special]
-        template = ChatTemplate(read_template(folder, config), names, control)
-        eos = {*eos_token_ids(folder), tokenizer.token_to_id(names.get("eos_token", ""))} - {None}
-        return cls(serialized, template, sorted(eos))
+        template = ChatTemplate(read_template(folder, config), _named_tokens(config), control)
+        return cls(serialized, template)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """The prompt's token ids, ending where the assistant's answer begins.

@@ -81,13 +81,7 @@ class TimedEngine:
         rank = max((spec.rank, *spec.rank_pattern.values()))
         if not 1 <= rank <= self._policy.rank_limit:
             raise AdapterUnusable(f"rank {rank} is outside this pool's 1 to {self._policy.rank_limit}")
-        try:
-            size_bytes = path.stat().st_size
-        except OSError as error:
-            raise AdapterUnusable(f"{path.name} cannot be read: {error.strerror}") from error
-        if not size_bytes:
-            raise AdapterUnusable(f"{path.name} is empty")
-        return TimedAdapter(spec=spec, size_bytes=size_bytes)
+        return TimedAdapter(spec=spec, size_bytes=await asyncio.to_thread(_size_bytes, path))
 
     async def load(self, slot: int, adapter: HostAdapter) -> None:
         """Takes its turn on the link. Raises ValueError, and changes nothing, if a request is on the slot."""
@@ -127,7 +121,8 @@ class TimedEngine:
         if why := self._ledger.refusal(request):
             raise ValueError(why)
         sequence = Sequence(request, probe_top=top)
-        answer = self._probes[sequence] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Probe] = asyncio.get_running_loop().create_future()
+        self._probes[sequence] = answer
         self._ledger.occupy(slot)
         self._enter(sequence)
         try:
@@ -205,6 +200,16 @@ class TimedEngine:
         if tokens:
             self._rate.add(len(tokens), time.monotonic())
             self._on_step(tokens)
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        size_bytes = path.stat().st_size
+    except OSError as error:
+        raise AdapterUnusable(f"{path.name} cannot be read: {error.strerror}") from error
+    if not size_bytes:
+        raise AdapterUnusable(f"{path.name} is empty")
+    return size_bytes
 
 
 def _info(policy: TimedPolicy) -> EngineInfo:

@@ -10,12 +10,12 @@ import torch
 from services.replica_worker.engine.port import BASE_SLOT, EngineFailed, EngineInfo, EngineRequest
 from services.replica_worker.engine.schedule import Schedule
 from services.replica_worker.engine.sequence import Sequence
-from services.replica_worker.text.eos import eos_token_ids
 from shared.base_model import base_model_hash
 
 from .adapter import AdapterLimits
 from .cache import KvCache
 from .config import ModelUnusable, read_config
+from .eos import eos_token_ids
 from .model import LlamaModel
 from .policy import TorchPolicy
 from .slots import AdapterSlots

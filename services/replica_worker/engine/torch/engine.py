@@ -103,7 +103,8 @@ class TorchEngine:
         if why := self._ledger.refusal(request):
             raise ValueError(why)
         sequence = Sequence(request, probe_top=top)
-        answer = self._probes[sequence] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Probe] = asyncio.get_running_loop().create_future()
+        self._probes[sequence] = answer
         self._ledger.occupy(slot)
         self._post_submit(sequence)
         try:
