@@ -1,0 +1,54 @@
+"""`python -m services.placement`: wiring, and nothing else."""
+
+from __future__ import annotations
+
+import os
+
+from shared.bus.nats import BusOptions, connect
+
+from services.placement.app import TURN_S, Placement, PlacementPolicy
+from services.placement.core.membership import MembershipPolicy
+from services.placement.io.meters import Meters
+from services.placement.settings import PREFIX, Settings
+from shared.runtime import logs
+from shared.runtime.clock import SystemClock
+from shared.runtime.metrics import Metrics
+from shared.runtime.probe import ProbeServer
+from shared.runtime.service import periodically, run_main, run_until_stopped
+from shared.runtime.settings import read
+
+
+def policy_of(settings: Settings) -> PlacementPolicy:
+    return PlacementPolicy(
+        membership=MembershipPolicy(
+            lost_after_s=settings.lost_after_s,
+            lost_grace_s=settings.lost_grace_s,
+            starting_grace_s=settings.starting_grace_s,
+        ),
+        owners=settings.owners,
+        fill_s=settings.fill_s,
+        refresh_s=settings.refresh_s,
+    )
+
+
+async def main() -> None:
+    settings = read(Settings, PREFIX, os.environ)
+    logs.configure("placement", settings.instance)
+    options = BusOptions(
+        url=settings.nats_url,
+        user=settings.nats_user,
+        password=settings.nats_password,
+        client_name=settings.instance,
+    )
+    bus = await connect(options)
+    clock, metrics = SystemClock(), Metrics("placement")
+    placement = Placement(bus, clock, policy_of(settings), Meters(metrics))
+    probe = ProbeServer(settings.probe_port, metrics, placement.unready_reason)
+    try:
+        await run_until_stopped("placement", [probe, placement, periodically(clock, TURN_S, placement.turn)])
+    finally:
+        await bus.close()
+
+
+if __name__ == "__main__":
+    run_main(main())

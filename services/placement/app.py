@@ -1,0 +1,221 @@
+"""Placement: listens, decides, and keeps what the bus says about owners and assignments true.
+
+Level-triggered: every turn compares what should be stored with what is, and writes the difference. A
+write that fails is made good by the next turn; a turn that finds nothing to do writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from services.placement.core import decide
+from services.placement.core.decide import Facts, Stored
+from services.placement.core.fleet import fleet_view, owners_view
+from services.placement.core.membership import MembershipPolicy, Standing, owners_weights
+from services.placement.core.owners import Rankings
+from services.placement.core.plan import ReplicaPlan
+from services.placement.core.shards import ShardKey, differences
+from services.placement.io.heard import Heard
+from services.placement.io.ledger import Ledger, Superseded
+from services.placement.io.meters import Meters
+from shared.bus.port import Bus, BusUnavailable, Change, Ids, Subscription
+from shared.contracts.catalog import ASSIGNMENT, FLEET, MEMBERSHIP, OWNER_COUNT, OWNERS
+from shared.messages.desired import AssignmentShard, Membership
+from shared.messages.operations import AskFleet, AskOwners, FleetView, Owners
+from shared.runtime.clock import Clock
+from shared.runtime.logs import get_logger
+
+TURN_S = 0.1
+"""How soon a change is acted upon; what arrives within one turn is one change."""
+
+_JUDGE_S = 1.0
+"""How often the clock alone (a silence, the end of a grace) is looked at."""
+
+_NEVER_S = float("-inf")
+
+_PAIRS_AT_ONCE = 20_000
+"""Rankings computed before others get a turn: about 20 ms."""
+
+_log = get_logger(__name__)
+
+M = TypeVar("M")
+
+
+class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    membership: MembershipPolicy = MembershipPolicy()
+    owners: int = 2
+    fill_s: float = 1.5
+    refresh_s: float = 60.0
+
+
+class Placement:
+    """A part of a service; `turn` is to be called every TURN_S, never twice at a time."""
+
+    def __init__(self, bus: Bus, clock: Clock, policy: PlacementPolicy, meters: Meters) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._policy = policy
+        self._meters = meters
+        self._heard = Heard(bus, clock, policy.membership)
+        self._memberships = Ledger("membership", bus.state(MEMBERSHIP), lambda value: value.epoch)
+        self._shards = Ledger("assignment", bus.state(ASSIGNMENT), lambda value: value.epoch)
+        self._owner_counts = Ledger("owner_count", bus.state(OWNER_COUNT), lambda value: 0)
+        self._open: list[Subscription] = []
+        self._rankings: dict[str, Rankings] = {}
+        self._standings: dict[str, Standing] = {}
+        self._plans: Mapping[str, ReplicaPlan] = {}
+        self._epoch = 0
+        self._filled_at_s = 0.0
+        self._judged_at_s = _NEVER_S
+        self._planned_at_s = _NEVER_S
+        self._planned_for: object = None
+        self._superseded = ""
+
+    async def start(self) -> None:
+        """Hear everything, and claim the next epoch. Raises BusUnavailable; nothing was written then."""
+        await self._heard.start()
+        for ledger in (self._memberships, self._shards, self._owner_counts):
+            await ledger.read()
+        self._epoch = decide.next_epoch(self._memberships.values.values(), self._shards.values.values())
+        self._heard.recall(self._memberships.values.values())
+        self._filled_at_s = self._clock.now_s() + self._policy.fill_s
+        self._open.append(await self._bus.state(MEMBERSHIP).watch(self._on_membership))
+        self._open.append(await self._bus.serve(FLEET, self._on_ask_fleet))
+        self._open.append(await self._bus.serve(OWNERS, self._on_ask_owners))
+        _log.info("placement listens", epoch=self._epoch, fill_s=self._policy.fill_s)
+
+    async def stop(self) -> None:
+        while self._open:
+            await self._open.pop().close()
+        await self._heard.stop()
+
+    def unready_reason(self) -> str | None:
+        """For the probe: None while this placement acts."""
+        if self._superseded:
+            return self._superseded
+        if not self._bus.connected:
+            return "the bus cannot be reached"
+        if self._judged_at_s == _NEVER_S:
+            return "its view of the fleet has not filled yet"
+        return None
+
+    async def turn(self) -> None:
+        """Act if something changed or a second has passed."""
+        now_s = self._clock.now_s()
+        if self._superseded or now_s < self._filled_at_s:
+            return
+        if not self._heard.changed and now_s - self._judged_at_s < _JUDGE_S:
+            return
+        self._heard.changed = False
+        self._judged_at_s = now_s
+        try:
+            await self._reconcile(self._heard.facts(), now_s)
+        except BusUnavailable as error:
+            self._heard.changed = True
+            self._planned_for = None
+            _log.warning("not everything could be written; the next turn tries again", error=error)
+        except Superseded as error:
+            await self._stop_acting(str(error))
+
+    async def _reconcile(self, facts: Facts, now_s: float) -> None:
+        self._note(decide.judge_all(facts, now_s, self._policy.membership))
+        for membership in decide.memberships(self._standings, _by_id(self._memberships), self._epoch):
+            await self._write(self._memberships, membership, membership.pool_id)
+        counts = decide.owner_counts(facts, self._standings, _by_id(self._owner_counts), self._policy.owners)
+        for pool_id, count in counts.items():
+            await self._write(self._owner_counts, count, pool_id)
+        # Memberships come first: gateways rank from them at once, and they fence off an older placement.
+        basis = facts.adapters, {name: (s.phase, s.member) for name, s in self._standings.items()}
+        if basis != self._planned_for or now_s - self._planned_at_s >= self._policy.refresh_s:
+            await self._assign(facts)
+            self._planned_for, self._planned_at_s = basis, now_s
+
+    async def _assign(self, facts: Facts) -> None:
+        with self._meters.plan_s.time():
+            await self._rank(facts)
+            stored = Stored(owner_counts=_by_id(self._owner_counts), shards=self._stored_shards())
+            intent = decide.intend(facts, self._standings, stored, self._rankings, self._epoch)
+        changes = differences(stored.shards, intent.shards)
+        for key, shard in changes.puts:
+            await self._write(self._shards, shard, *key)
+        for key in changes.deletes:
+            if self._superseded:  # a delete is not compared with a revision: nothing else would hold it back
+                return
+            await self._shards.remove(*key)
+        self._plans = intent.plans
+        self._meters.planned(intent.plans)
+        if changes.puts or changes.deletes:
+            _log.info(
+                "assignments changed",
+                replicas=len(intent.plans),
+                adapters=len(facts.adapters),
+                written=len(changes.puts),
+                deleted=len(changes.deletes),
+            )
+
+    async def _rank(self, facts: Facts) -> None:
+        """Rank what is not ranked yet, in portions that leave the loop to others in between."""
+        ids_by_pool = decide.adapter_ids_by_pool(facts.adapters.values())
+        rankings: dict[str, Rankings] = {}
+        for pool_id in sorted({standing.pool_id for standing in self._standings.values()}):
+            weights = owners_weights(self._standings, pool_id)
+            known = self._rankings.get(pool_id, Rankings(weights)).under(weights)
+            adapter_ids = ids_by_pool.get(pool_id, [])
+            portion = max(1, _PAIRS_AT_ONCE // max(1, len(weights)))
+            while missing := known.missing(adapter_ids)[:portion]:
+                for adapter_id in missing:
+                    known.of(adapter_id)
+                await asyncio.sleep(0)
+            rankings[pool_id] = known
+        self._rankings = rankings
+
+    async def _write(self, ledger: Ledger[M], value: M, *ids: str) -> None:
+        if await ledger.write(value, *ids):
+            self._meters.wrote(ledger.name)
+
+    def _note(self, standings: dict[str, Standing]) -> None:
+        """Keep the new judgement, and say what changed in it."""
+        for replica_id in sorted(standings.keys() | self._standings.keys()):
+            before, after = self._standings.get(replica_id), standings.get(replica_id)
+            was, is_now = before.phase if before else "unknown", after.phase if after else "forgotten"
+            if was != is_now:
+                reason = after.reason if after else "silent for longer than its grace"
+                _log.info("a replica changed", replica_id=replica_id, was=was, now=is_now, reason=reason)
+        self._standings = standings
+        self._meters.judged(standings)
+
+    async def _on_membership(self, change: Change[Membership]) -> None:
+        if change.value is not None and change.value.epoch > self._epoch:
+            await self._stop_acting(
+                f"another placement has taken over with epoch {change.value.epoch}; this one has {self._epoch}"
+            )
+
+    async def _stop_acting(self, reason: str) -> None:
+        """For good: only a new start claims a new epoch. Questions go to the placement that acts."""
+        if self._superseded:
+            return
+        self._superseded = reason
+        _log.error("placement stops acting", reason=reason, epoch=self._epoch)
+        await self.stop()
+
+    async def _on_ask_fleet(self, question: AskFleet, ids: Ids) -> FleetView:
+        facts, now_s = self._heard.facts(), self._clock.now_s()
+        standings = decide.judge_all(facts, now_s, self._policy.membership)
+        return fleet_view(facts, standings, self._plans, self._epoch, now_s)
+
+    async def _on_ask_owners(self, question: AskOwners, ids: Ids) -> Owners:
+        facts = self._heard.facts()
+        standings = decide.judge_all(facts, self._clock.now_s(), self._policy.membership)
+        return owners_view(facts, standings, _by_id(self._owner_counts), question)
+
+    def _stored_shards(self) -> dict[ShardKey, AssignmentShard]:
+        return {(ids[0], ids[1]): shard for ids, shard in self._shards.values.items()}
+
+
+def _by_id(ledger: Ledger[M]) -> dict[str, M]:
+    """The values of a bucket whose keys are one id."""
+    return {ids[0]: value for ids, value in ledger.values.items()}

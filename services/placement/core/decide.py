@@ -1,0 +1,118 @@
+"""From everything that placement knows to everything that it wants to be true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from services.placement.core.membership import (
+    MembershipPolicy,
+    Seen,
+    Standing,
+    judge,
+    membership_of,
+)
+from services.placement.core.owners import Rankings
+from services.placement.core.plan import Held, PoolDemand, ReplicaPlan, plan
+from services.placement.core.shards import ShardKey, split, still_held
+from shared.messages.desired import AdapterRecord, AssignmentShard, BaseModelRecord, Membership, OwnerCount
+from shared.messages.identity import AdapterKey
+from shared.messages.pools import pool_id
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What placement knows at one moment."""
+
+    adapters: Mapping[AdapterKey, AdapterRecord]
+    rank_classes: Mapping[str, int]
+    """By pool, of the base models on record."""
+    seen: Mapping[str, Seen]
+    drained: frozenset[str]
+    held: Mapping[str, Held]
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """What the bus holds of placement's own writing, as far as a plan depends on it."""
+
+    owner_counts: Mapping[str, OwnerCount]
+    shards: Mapping[ShardKey, AssignmentShard]
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the bus should hold, and the plans it was made from."""
+
+    shards: Mapping[ShardKey, AssignmentShard]
+    plans: Mapping[str, ReplicaPlan]
+
+
+def rank_classes_of(models: Iterable[BaseModelRecord]) -> dict[str, int]:
+    return {pool_id(model.base_model_hash, limit): limit for model in models for limit in model.rank_classes}
+
+
+def next_epoch(memberships: Iterable[Membership], shards: Iterable[AssignmentShard]) -> int:
+    """One above everything that any placement before this one has written."""
+    return 1 + max((value.epoch for values in (memberships, shards) for value in values), default=0)
+
+
+def judge_all(facts: Facts, now_s: float, policy: MembershipPolicy) -> dict[str, Standing]:
+    return {
+        replica_id: judge(
+            seen,
+            now_s,
+            policy,
+            drained=replica_id in facts.drained,
+            rank_class=facts.rank_classes.get(seen.pool_id),
+        )
+        for replica_id, seen in facts.seen.items()
+    }
+
+
+def memberships(standings: Mapping[str, Standing], stored: Mapping[str, Membership], epoch: int) -> list[Membership]:
+    """Of every pool that has members or had some; an empty one tells gateways that nobody is left."""
+    pools = sorted({standing.pool_id for standing in standings.values()} | set(stored))
+    return [membership_of(pool, standings.values(), epoch, stored.get(pool)) for pool in pools]
+
+
+def owner_counts(
+    facts: Facts, standings: Mapping[str, Standing], stored: Mapping[str, OwnerCount], owners: int
+) -> dict[str, OwnerCount]:
+    """Of every pool in sight; the exceptions on record stay."""
+    pools = set(facts.rank_classes) | {standing.pool_id for standing in standings.values()}
+    return {
+        pool: OwnerCount(pool_id=pool, owners=owners, exceptions=stored[pool].exceptions if pool in stored else {})
+        for pool in sorted(pools)
+    }
+
+
+def intend(
+    facts: Facts, standings: Mapping[str, Standing], stored: Stored, rankings: Mapping[str, Rankings], epoch: int
+) -> Intent:
+    """Plans of every owner, cut into shards; draining replicas keep what they have and get nothing new."""
+    by_pool = _by_pool(facts.adapters.values())
+    plans: dict[str, ReplicaPlan] = {}
+    shards: dict[ShardKey, AssignmentShard] = {}
+    for pool, ranking in rankings.items():
+        members = {s.replica_id: s.member for s in standings.values() if s.pool_id == pool and s.owns}
+        demand = PoolDemand(
+            adapters=by_pool.get(pool, []), members=members, owner_count=stored.owner_counts[pool], held=facts.held
+        )
+        for replica_id, replica_plan in plan(demand, ranking).items():
+            plans[replica_id] = replica_plan
+            shards |= split(replica_id, pool, epoch, replica_plan.adapters)
+    for standing in standings.values():
+        if standing.phase == "draining":
+            kept = still_held(stored.shards.values(), standing.replica_id, facts.adapters)
+            shards |= split(standing.replica_id, standing.pool_id, epoch, kept)
+    return Intent(shards=shards, plans=plans)
+
+
+def adapter_ids_by_pool(adapters: Iterable[AdapterRecord]) -> dict[str, list[str]]:
+    return {pool: [record.adapter_id for record in records] for pool, records in _by_pool(adapters).items()}
+
+
+def _by_pool(adapters: Iterable[AdapterRecord]) -> dict[str, list[AdapterRecord]]:
+    pools: dict[str, list[AdapterRecord]] = {}
+    for record in adapters:
+        pools.setdefault(record.pool_id, []).append(record)
+    return pools

@@ -1,0 +1,119 @@
+"""Which adapters a replica should hold, and in which tier, inside its own budgets.
+
+Tiers are inclusive, as a load passes through them: what is wanted in a slot also takes RAM, and what is
+wanted in RAM also takes disk. What does not even fit on disk is left out of the assignment: the replica
+still owns it and fetches it from the store when asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from services.placement.core.owners import Rankings, owners_of
+from shared.messages.desired import AdapterRecord, AssignedAdapter, Member, OwnerCount
+from shared.messages.identity import AdapterKey
+from shared.messages.reports import TIERS
+
+PLACED_STATUSES = ("verified", "evaluating", "active")
+"""From "verified" on, so that the evaluation meets a warm adapter."""
+
+Held = Mapping[AdapterKey, str]
+"""The tier in which one replica holds each adapter now."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One adapter of one replica; `position` 0 is its first owner."""
+
+    record: AdapterRecord
+    position: int
+
+
+class ReplicaPlan(msgspec.Struct, frozen=True, kw_only=True):
+    replica_id: str
+    adapters: tuple[AssignedAdapter, ...]
+    left_out: int
+    reason: str
+
+
+class PoolDemand(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the plan of one pool depends on. `members` are those that may own."""
+
+    adapters: Sequence[AdapterRecord]
+    members: Mapping[str, Member]
+    owner_count: OwnerCount
+    held: Mapping[str, Held]
+
+
+def plan(demand: PoolDemand, rankings: Rankings) -> dict[str, ReplicaPlan]:
+    """The plan of every member, one without adapters included."""
+    shares: dict[str, list[Share]] = {replica_id: [] for replica_id in demand.members}
+    for record in demand.adapters:
+        if record.status not in PLACED_STATUSES:
+            continue
+        owners = owners_of(record, rankings.of(record.adapter_id), demand.members, demand.owner_count)
+        for position, replica_id in enumerate(owners):
+            shares[replica_id].append(Share(record, position))
+    return {
+        replica_id: plan_replica(demand.members[replica_id], mine, demand.held.get(replica_id, {}))
+        for replica_id, mine in shares.items()
+    }
+
+
+def plan_replica(member: Member, shares: Iterable[Share], held: Held) -> ReplicaPlan:
+    """Give the highest tiers to what is active, already highest here, first-owned and small, in this
+    order: keeping what is held means that a full budget never swaps one idle adapter for another."""
+    room = _Room(member)
+    assigned: list[AssignedAdapter] = []
+    counts = dict.fromkeys(TIERS, 0)
+    for share in sorted(shares, key=lambda share: _precedence(share, held)):
+        tier = room.place(share)
+        counts[tier] += 1
+        if tier != "remote":
+            record = share.record
+            assigned.append(
+                AssignedAdapter(adapter_id=record.adapter_id, digest=record.digest, role="owner", tier=tier)
+            )
+    return ReplicaPlan(
+        replica_id=member.replica_id,
+        adapters=tuple(assigned),
+        left_out=counts["remote"],
+        reason=_reason(counts),
+    )
+
+
+class _Room:
+    """What is left of one replica's budgets while its plan is made."""
+
+    def __init__(self, member: Member) -> None:
+        self._slots = member.slots
+        self._ram_bytes = member.ram_budget_bytes
+        self._disk_bytes = member.disk_budget_bytes
+
+    def place(self, share: Share) -> str:
+        """Take the room for one adapter, and say in which tier it is."""
+        size_bytes = share.record.size_bytes
+        if size_bytes > self._disk_bytes:
+            return "remote"
+        self._disk_bytes -= size_bytes
+        if size_bytes > self._ram_bytes:
+            return "disk"
+        self._ram_bytes -= size_bytes
+        # Only the first owner, to which steady traffic goes, keeps a slot for it, and only once a gateway
+        # may send some.
+        if self._slots == 0 or share.position > 0 or share.record.status != "active":
+            return "ram"
+        self._slots -= 1
+        return "gpu"
+
+
+def _precedence(share: Share, held: Held) -> tuple[bool, int, int, int, str]:
+    record = share.record
+    tier = TIERS.index(held.get(record.key, "remote")) if held else 0
+    return record.status != "active", tier, share.position, record.size_bytes, record.adapter_id
+
+
+def _reason(counts: Mapping[str, int]) -> str:
+    placed = ", ".join(f"{counts[tier]} {tier}" for tier in TIERS[:-1])
+    return f"{placed}; {counts['remote']} beyond the disk budget" if counts["remote"] else placed

@@ -1,0 +1,95 @@
+"""Assignments cut into messages that stay below the bus's payload limit and change as little as possible."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shared.messages.desired import AssignedAdapter, AssignmentShard
+from shared.messages.identity import AdapterKey
+
+SHARD_LIMIT = 2_000
+
+ShardKey = tuple[str, str]
+"""Replica id and shard number, as they stand in the key."""
+
+
+class ShardChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What to write, in this order, and what to delete after that.
+
+    Higher shards come first: when one shard becomes two, the second is there before the first shrinks,
+    so that no reader ever sees an adapter missing that only moved.
+    """
+
+    puts: tuple[tuple[ShardKey, AssignmentShard], ...]
+    deletes: tuple[ShardKey, ...]
+
+
+def split(
+    replica_id: str, pool_id: str, epoch: int, adapters: Iterable[AssignedAdapter], limit: int = SHARD_LIMIT
+) -> dict[ShardKey, AssignmentShard]:
+    """The shards of one replica; one empty shard if it should hold nothing, which is also a statement.
+
+    An adapter's shard follows from a hash of its id, and the number of shards is a power of two: one more
+    adapter rewrites one shard, not every shard behind it.
+    """
+    placed = sorted(adapters, key=lambda adapter: adapter.adapter_id)
+    buckets = _buckets(placed, limit)
+    return {
+        (replica_id, str(number)): AssignmentShard(
+            replica_id=replica_id,
+            pool_id=pool_id,
+            epoch=epoch,
+            shard=number,
+            shards=len(buckets),
+            adapters=tuple(bucket),
+        )
+        for number, bucket in enumerate(buckets)
+    }
+
+
+def differences(stored: Mapping[ShardKey, AssignmentShard], wanted: Mapping[ShardKey, AssignmentShard]) -> ShardChanges:
+    """From what the bus holds to what it should hold."""
+    puts = [(key, shard) for key, shard in wanted.items() if stored.get(key) != shard]
+    return ShardChanges(
+        puts=tuple(sorted(puts, key=lambda put: (put[1].replica_id, -put[1].shard))),
+        deletes=tuple(sorted(key for key in stored if key not in wanted)),
+    )
+
+
+def still_held(
+    stored: Iterable[AssignmentShard], replica_id: str, live: Mapping[AdapterKey, object]
+) -> list[AssignedAdapter]:
+    """What a draining replica keeps: what it was last assigned, less the adapters that are gone.
+
+    Shards of two cuts may stand side by side if placement stopped between two writes: an id counts once.
+    """
+    held = {
+        adapter.adapter_id: adapter
+        for shard in stored
+        if shard.replica_id == replica_id
+        for adapter in shard.adapters
+        if AdapterKey(adapter_id=adapter.adapter_id, digest=adapter.digest) in live
+    }
+    return list(held.values())
+
+
+def _buckets(adapters: list[AssignedAdapter], limit: int) -> list[list[AssignedAdapter]]:
+    if len(adapters) <= limit:
+        return [adapters]
+    hashed = [(_hash(adapter.adapter_id), adapter) for adapter in adapters]
+    count = 2
+    while True:
+        buckets: list[list[AssignedAdapter]] = [[] for _ in range(count)]
+        for value, adapter in hashed:
+            buckets[value % count].append(adapter)
+        if max(map(len, buckets)) <= limit:
+            return buckets
+        count *= 2
+
+
+def _hash(adapter_id: str) -> int:
+    # Customers choose the ids, so the spread must not be theirs to choose: no checksum would do.
+    return int.from_bytes(hashlib.blake2b(adapter_id.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,97 @@
+"""What placement hears: subscriptions and watches folded into one view. No decision is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from services.placement.core.decide import Facts, rank_classes_of
+from services.placement.core.membership import MembershipPolicy, Seen, is_forgotten, observe, recall
+from shared.bus.port import Bus, Change, Ids, Subscription
+from shared.contracts.catalog import ADAPTER, BASE_MODEL, DRAIN, REPLICA_REPORT, REPLICA_RESIDENCY
+from shared.messages.desired import AdapterRecord, BaseModelRecord, DrainOrder, Membership
+from shared.messages.reports import ReplicaReport, Residency, ResidencyView, fold_residency
+from shared.runtime.clock import Clock
+
+M = TypeVar("M")
+
+
+class Heard:
+    """`changed` turns true with everything that may call for another plan, and is for the reader to reset."""
+
+    def __init__(self, bus: Bus, clock: Clock, policy: MembershipPolicy) -> None:
+        self.changed = False
+        self._bus = bus
+        self._clock = clock
+        self._policy = policy
+        self._seen: dict[str, Seen] = {}
+        self._residency: dict[str, ResidencyView] = {}
+        self._adapters: dict[Ids, AdapterRecord] = {}
+        self._models: dict[Ids, BaseModelRecord] = {}
+        self._drained: set[str] = set()
+        self._open: list[Subscription] = []
+
+    async def start(self) -> None:
+        """Returns once all desired state has been heard. Raises BusUnavailable; `stop` ends what began."""
+        self._open.append(await self._bus.subscribe(REPLICA_REPORT, self._on_report))
+        self._open.append(await self._bus.subscribe(REPLICA_RESIDENCY, self._on_residency))
+        self._open.append(await self._bus.state(BASE_MODEL).watch(self._on_model))
+        self._open.append(await self._bus.state(DRAIN).watch(self._on_drain))
+        self._open.append(await self._bus.state(ADAPTER).watch(self._on_adapter))
+
+    async def stop(self) -> None:
+        while self._open:
+            await self._open.pop().close()
+
+    def recall(self, memberships: Iterable[Membership]) -> None:
+        """Know the members of an earlier placement until they are heard themselves, or the grace ends."""
+        for membership in memberships:
+            self._seen = recall(membership, self._clock.now_s()) | self._seen
+
+    def facts(self) -> Facts:
+        """The view now, less those who have been silent for too long."""
+        now_s = self._clock.now_s()
+        for replica_id in [name for name, seen in self._seen.items() if is_forgotten(seen, now_s, self._policy)]:
+            del self._seen[replica_id]
+            self._residency.pop(replica_id, None)
+        return Facts(
+            adapters={record.key: record for record in self._adapters.values()},
+            rank_classes=rank_classes_of(self._models.values()),
+            seen=dict(self._seen),
+            drained=frozenset(self._drained),
+            held={replica_id: view.tiers for replica_id, view in self._residency.items()},
+        )
+
+    async def _on_report(self, report: ReplicaReport, ids: Ids) -> None:
+        before = self._seen.get(report.replica_id)
+        after = observe(before, report, self._clock.now_s())
+        self._seen[report.replica_id] = after
+        if before is None or (before.told, before.pool_id) != (after.told, after.pool_id):
+            self.changed = True
+
+    async def _on_residency(self, message: Residency, ids: Ids) -> None:
+        view = self._residency.get(message.replica_id, ResidencyView())
+        self._residency[message.replica_id] = fold_residency(view, message)
+
+    async def _on_adapter(self, change: Change[AdapterRecord]) -> None:
+        self.changed |= _follow(self._adapters, change)
+
+    async def _on_model(self, change: Change[BaseModelRecord]) -> None:
+        self.changed |= _follow(self._models, change)
+
+    async def _on_drain(self, change: Change[DrainOrder]) -> None:
+        replica_id = change.ids[0]
+        drained = self._drained - {replica_id} if change.value is None else self._drained | {replica_id}
+        self.changed |= drained != self._drained
+        self._drained = drained
+
+
+def _follow(held: dict[Ids, M], change: Change[M]) -> bool:
+    """Whether the change says something new; a watch repeats itself after every reconnect."""
+    if held.get(change.ids) == change.value:
+        return False
+    if change.value is None:
+        del held[change.ids]
+    else:
+        held[change.ids] = change.value
+    return True

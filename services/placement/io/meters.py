@@ -1,0 +1,31 @@
+"""Placement's Prometheus metrics."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Mapping
+
+from services.placement.core.membership import PHASES, Standing
+from services.placement.core.plan import ReplicaPlan
+from shared.runtime.metrics import Metrics
+
+
+class Meters:
+    def __init__(self, metrics: Metrics) -> None:
+        self.plan_s = metrics.histogram("plan_seconds", "Time to rank, plan and cut assignments.")
+        self._replicas = metrics.gauge("replicas", "Replicas by phase.", ("phase",))
+        self._assigned = metrics.gauge("assigned_adapters", "Adapters that replicas should hold, copies counted.")
+        self._left_out = metrics.gauge("left_out_adapters", "Owned adapters beyond the disk budget of their owner.")
+        self._writes = metrics.counter("writes_total", "Values written to the bus.", ("channel",))
+
+    def judged(self, standings: Mapping[str, Standing]) -> None:
+        tally = Tally(standing.phase for standing in standings.values())
+        for phase in PHASES:
+            self._replicas.labels(phase).set(tally[phase])
+
+    def planned(self, plans: Mapping[str, ReplicaPlan]) -> None:
+        self._assigned.set(sum(len(plan.adapters) for plan in plans.values()))
+        self._left_out.set(sum(plan.left_out for plan in plans.values()))
+
+    def wrote(self, channel: str) -> None:
+        self._writes.labels(channel).inc()

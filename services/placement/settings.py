@@ -1,0 +1,26 @@
+"""Everything about placement that can be set: variables `LORAFLEET_PLACEMENT_*`."""
+
+from __future__ import annotations
+
+import msgspec
+
+PREFIX = "LORAFLEET_PLACEMENT_"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    nats_url: str = "nats://127.0.0.1:4222"
+    nats_user: str = "placement"
+    nats_password: str = ""
+    instance: str = "placement"
+    """The name in its log lines."""
+    probe_port: int = 0
+    owners: int = 2
+    lost_after_s: float = 5.0
+    lost_grace_s: float = 30.0
+    """How long a silent replica keeps its adapters."""
+    starting_grace_s: float = 180.0
+    """How long a replica that restarts keeps them while it reports that it is not ready yet."""
+    fill_s: float = 1.5
+    """How long to listen before the first decision: one report interval and a half."""
+    refresh_s: float = 60.0
+    """How often plans follow what replicas really hold when nothing else changes."""
