@@ -1,0 +1,109 @@
+"""An adapter as the registry keeps it, and as the fleet is told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.registry.core.aliases import AliasState, Candidate
+from services.registry.core.lifecycle import Move
+from shared.messages.adapters import AdapterRegistered, Defect
+from shared.messages.desired import AdapterRecord, AliasRecord, BaseModelRecord
+from shared.messages.pools import pool_id, smallest_rank_class
+
+
+class StoredAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One adapter version with all that became of it. `pool_id` is empty for a rejected one."""
+
+    announced: AdapterRegistered
+    status: str
+    reason: str
+    registered_at_s: float
+    updated_at_s: float
+    deadline_s: float | None = None
+    pool_id: str = ""
+    size_bytes: int = 0
+    store_key: str = ""
+    fingerprint: str = ""
+    defects: tuple[Defect, ...] = ()
+
+    @property
+    def adapter_id(self) -> str:
+        return self.announced.adapter_id
+
+    @property
+    def digest(self) -> str:
+        return self.announced.checksum
+
+
+def difference(known: AdapterRegistered, announced: AdapterRegistered) -> str | None:
+    """The first field in which two announcements of one id differ; where the file lay is no difference."""
+    for name in AdapterRegistered.__struct_fields__:
+        if name != "weights_uri" and getattr(known, name) != getattr(announced, name):
+            return name
+    return None
+
+
+def pool_of(base: BaseModelRecord, rank: int) -> str:
+    """The smallest pool that fits. Raises ValueError for a rank over every class: verification refuses it."""
+    rank_class = smallest_rank_class(rank, base.rank_classes)
+    if rank_class is None:
+        raise ValueError(f"rank {rank} fits no class of {base.name}")
+    return pool_id(base.base_model_hash, rank_class)
+
+
+def after_move(adapter: StoredAdapter, step: Move, *, fingerprint: str | None = None) -> StoredAdapter:
+    """The adapter once a move has been made; a move without a deadline of its own leaves none."""
+    return msgspec.structs.replace(
+        adapter,
+        status=step.state,
+        reason=step.reason,
+        updated_at_s=step.at_s,
+        deadline_s=step.deadline_s,
+        fingerprint=adapter.fingerprint if fingerprint is None else fingerprint,
+    )
+
+
+def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
+    """What replicas and placement need of it."""
+    announced = adapter.announced
+    return AdapterRecord(
+        adapter_id=adapter.adapter_id,
+        digest=adapter.digest,
+        tenant_id=announced.tenant_id,
+        version=announced.version,
+        pool_id=adapter.pool_id,
+        base_model_hash=announced.base_model_hash,
+        rank=announced.rank,
+        alpha=announced.alpha,
+        target_modules=announced.target_modules,
+        size_bytes=adapter.size_bytes,
+        store_key=adapter.store_key,
+        status=adapter.status,
+        use_rslora=announced.use_rslora,
+        rank_pattern=announced.rank_pattern,
+        alpha_pattern=announced.alpha_pattern,
+        fingerprint=adapter.fingerprint,
+    )
+
+
+def alias_record(state: AliasState, adapter: StoredAdapter, base: BaseModelRecord) -> AliasRecord:
+    """What a gateway needs to route the alias."""
+    return AliasRecord(
+        alias=state.alias,
+        tenant_id=state.tenant_id,
+        adapter_id=adapter.adapter_id,
+        digest=adapter.digest,
+        pool_id=adapter.pool_id,
+        base_model_hash=base.base_model_hash,
+        base_model_name=base.name,
+        updated_at_s=state.updated_at_s,
+    )
+
+
+def candidate(adapter: StoredAdapter) -> Candidate:
+    return Candidate(
+        adapter_id=adapter.adapter_id,
+        tenant_id=adapter.announced.tenant_id,
+        status=adapter.status,
+        registered_at_s=adapter.registered_at_s,
+    )

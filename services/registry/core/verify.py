@@ -1,0 +1,61 @@
+"""Is this file what the announcement says, and can the fleet serve it? Every fault at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from services.registry.core.defects import capped, defect
+from services.registry.core.description import Surroundings, check_description
+from services.registry.core.file_checks import check_finite, check_tensors
+from services.registry.core.peft_config import check_config
+from services.registry.core.safetensors_header import Header
+from shared.messages.adapters import AdapterRegistered, Defect
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    largest_file_bytes: int
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What reading a weights file from end to end showed.
+
+    `header` is None if `fault` says why there is none. A file over the size limit is not read further:
+    its `digest` is then empty. `config` is the adapter_config.json beside it, if there is one.
+    """
+
+    size_bytes: int
+    digest: str = ""
+    header: Header | None = None
+    fault: str | None = None
+    not_finite: tuple[str, ...] = ()
+    config: bytes | None = None
+
+
+def verify(
+    announced: AdapterRegistered, around: Surroundings, file: FileFacts | Defect, limits: Limits
+) -> tuple[Defect, ...]:
+    """All that is wrong, or nothing. `file` is a Defect if there was none that may be opened."""
+    described = check_description(announced, around)
+    if isinstance(file, Defect):
+        return capped((*described, file))
+    return capped((*described, *_check_file(announced, around, file, limits)))
+
+
+def _check_file(
+    announced: AdapterRegistered, around: Surroundings, file: FileFacts, limits: Limits
+) -> Iterator[Defect]:
+    if file.size_bytes > limits.largest_file_bytes:
+        message = f"The weights file is larger than the {limits.largest_file_bytes} bytes allowed."
+        yield defect("file_too_large", message, "weights_uri")
+    elif file.digest != announced.checksum:
+        message = f"The SHA-256 of the weights file is {file.digest}, not the announced checksum."
+        yield defect("checksum_mismatch", message, "checksum")
+    if file.fault is not None:
+        yield defect("not_safetensors", f"The weights file is no whole safetensors file: {file.fault}.", "weights_uri")
+    if file.header is not None:
+        yield from check_tensors(file.header, announced, around.base)
+    yield from check_finite(file.not_finite)
+    if file.config is not None:
+        yield from check_config(file.config, announced)
