@@ -7,6 +7,7 @@ template writes them. They depend on the base model only, so they are computed o
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -48,9 +49,9 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def calibration(layer: LayerZero, text: ModelText, cache: Path) -> Calibration:
-    """Read from the file `cache`, or compute it and leave it there (an unwritable place costs only time)."""
-    if cache.is_file():
-        return Calibration(**_unpacked(load_file(cache)))
+    """Read from the file `cache`, or computed and left there; an unusable file or place costs only time."""
+    if (kept := _kept(cache)) is not None:
+        return kept
     fresh = _computed(layer, text)
     _store(fresh, cache)
     return fresh
@@ -95,8 +96,18 @@ def _store(fresh: Calibration, cache: Path) -> None:
         save_file(stored, partial)
         partial.replace(cache)
     except (OSError, SafetensorError):
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
 
 
-def _unpacked(stored: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {**stored, "features": stored["features"].float(), "tokens": stored["tokens"].long()}
+def _kept(cache: Path) -> Calibration | None:
+    try:
+        stored = load_file(cache)
+    except (OSError, SafetensorError):
+        return None
+    return Calibration(
+        features=stored["features"].float(),
+        tokens=stored["tokens"].long(),
+        gram=stored["gram"],
+        total=stored["total"],
+    )
