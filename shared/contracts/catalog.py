@@ -126,9 +126,8 @@ FLEET_METRICS: Channel[reports.FleetMetrics, Any] = Channel(
 # Questions.
 
 
-def _ask_replica(
-    fact: str, message: type[Any], reply: Any, summary: str, writer: Service, codec: Codec = Codec.JSON
-) -> Channel[Any, Any]:
+def _ask_replica(fact: str, message: type[Any], reply: Any, summary: str, writer: Service) -> Channel[Any, Any]:
+    codec = Codec.MSGPACK if writer is Service.GATEWAY else Codec.JSON
     return Channel(
         name=f"replica.{fact}", kind=Kind.RPC, message=message, reply=reply, summary=summary,
         writers=(writer,), readers=(_ONE_WORKER,), params=("replica_id",), codec=codec,
@@ -137,13 +136,13 @@ def _ask_replica(
 
 GENERATE: Channel[generation.GenerateRequest, Any] = _ask_replica(
     "generate", generation.GenerateRequest, None,
-    "Run a request; the answers come on the gateway's reply subject.", Service.GATEWAY, Codec.MSGPACK,
+    "Run a request; the answers come on the gateway's reply subject.", Service.GATEWAY,
 )  # fmt: skip
 CANCEL: Channel[generation.Cancel, generation.Cancelled] = _ask_replica(
-    "cancel", generation.Cancel, generation.Cancelled, "The client left.", Service.GATEWAY, Codec.MSGPACK
+    "cancel", generation.Cancel, generation.Cancelled, "The client left.", Service.GATEWAY
 )
 REPLAY: Channel[generation.Replay, generation.Replayed] = _ask_replica(
-    "replay", generation.Replay, generation.Replayed, "Send numbered frames again.", Service.GATEWAY, Codec.MSGPACK
+    "replay", generation.Replay, generation.Replayed, "Send numbered frames again.", Service.GATEWAY
 )
 LOAD: Channel[operations.LoadAdapter, operations.HoldResult] = _ask_replica(
     "load", operations.LoadAdapter, operations.HoldResult, "Pre-warm an adapter.", Service.REGISTRY
