@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -39,6 +40,12 @@ def build_tiny_model(folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.
     _tokenizer().save(str(folder / "tokenizer.json"))
     save_file(_weights(seed, dtype), str(folder / "model.safetensors"), metadata={"format": "pt"})
     return folder
+
+
+def tiny_model_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default tiny model, built once a test session whoever asks. Nobody may write into it."""
+    folder = tmp_path_factory.getbasetemp() / "tiny-model"
+    return folder if (folder / "model.safetensors").is_file() else build_tiny_model(folder)
 
 
 def module_shapes() -> dict[str, tuple[int, int]]:

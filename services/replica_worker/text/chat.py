@@ -18,6 +18,10 @@ import jinja2
 import msgspec
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+_OPEN, _CLOSE = "\ue000", "\ue001"
+"""Private-use characters around a placeholder's number; where a message has one it is hidden as well."""
+_HIDDEN = re.compile(f"{_OPEN}(\\d+){_CLOSE}", re.ASCII)
+
 
 class ChatUnusable(Exception):
     """These messages cannot be put into this model's chat format; the message says why."""
@@ -46,31 +50,27 @@ class ChatTemplate:
             raise ValueError(f"the chat template is not valid: {error}") from error
         self._names = dict(names)
         longest_first = sorted(filter(None, control_tokens), key=len, reverse=True)
-        self._control = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._shielded = re.compile("|".join(map(re.escape, [*longest_first, _OPEN, _CLOSE])))
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> list[Piece]:
         """The whole prompt up to where the assistant's answer begins.
 
         Raises ChatUnusable if the template refuses the messages.
         """
-        marker = _unused_marker(messages)
         spelled: list[str] = []
-        shielded = [{key: self._shield(value, marker, spelled) for key, value in m.items()} for m in messages]
+        shielded = [{key: self._shield(value, spelled) for key, value in m.items()} for m in messages]
         try:
             text = self._template.render(messages=shielded, add_generation_prompt=True, **self._names)
         except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
             raise ChatUnusable(f"the chat template refuses these messages: {error}") from error
-        return _split(text, marker, spelled)
+        return _split(text, spelled)
 
-    def _shield(self, value: str, marker: str, spelled: list[str]) -> str:
-        if self._control is None:
-            return value
-
+    def _shield(self, value: str, spelled: list[str]) -> str:
         def hide(match: re.Match[str]) -> str:
             spelled.append(match.group())
-            return f"{marker}{len(spelled) - 1}{marker}"
+            return f"{_OPEN}{len(spelled) - 1}{_CLOSE}"
 
-        return self._control.sub(hide, value)
+        return self._shielded.sub(hide, value)
 
 
 def read_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str:
@@ -89,22 +89,14 @@ def read_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str:
     return declared
 
 
-def _split(text: str, marker: str, spelled: Sequence[str]) -> list[Piece]:
-    """Text between markers alternates with the numbers of what was hidden there."""
+def _split(text: str, spelled: Sequence[str]) -> list[Piece]:
+    """Rendered text alternates with the numbers of what was hidden there."""
     pieces = []
-    for index, part in enumerate(text.split(marker)):
-        hidden = index % 2 == 1
-        piece = Piece(spelled[int(part)], control=False) if hidden else Piece(part, control=True)
+    for index, part in enumerate(_HIDDEN.split(text)):
+        piece = Piece(spelled[int(part)], control=False) if index % 2 else Piece(part, control=True)
         if piece.text:
             pieces.append(piece)
     return pieces
-
-
-def _unused_marker(messages: Sequence[Mapping[str, str]]) -> str:
-    """Private-use characters, more of them than any message has in a row."""
-    everything = "".join(value for message in messages for value in message.values())
-    runs = re.findall("\ue000+", everything)
-    return "\ue000" * (1 + max(map(len, runs), default=0))
 
 
 def _raise_from_template(message: str) -> NoReturn:
