@@ -38,6 +38,10 @@ class Supervisor:
     def start_service(self, spec: ProcessSpec) -> Child:
         return self._start(spec.name, [sys.executable, "-m", spec.module], spec.env)
 
+    def remember_deaths(self, name: str, deaths: Deaths) -> None:
+        """What happened to a child before this supervisor knew it."""
+        self._deaths[name] = deaths
+
     async def wait_ready(self, specs: Sequence[ProcessSpec], timeout_s: float) -> None:
         """Returns when every one of them has answered ready. Raises CannotStart naming the one that died, or
         what the slowest still lacks."""
@@ -79,6 +83,7 @@ class Supervisor:
         self._say(f"{child.name} ended with exit code {code}; starting it again ({verdict.reason})")
         await asyncio.sleep(verdict.restart_in_s)
         self._launch(child)
+        self._say(f"{child.name} runs again (pid {child.pid})")
         return None
 
     async def _wait_one(self, http: httpx.AsyncClient, spec: ProcessSpec, timeout_s: float) -> None:

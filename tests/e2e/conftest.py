@@ -1,0 +1,70 @@
+"""One embedded fleet for all end-to-end tests: real processes, the real bus, the real engine on a tiny model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+from tokenizers import Tokenizer
+
+from infra.adapters.canary import CanaryBuilder
+from infra.adapters.markers import markers
+from infra.local.temporary import TemporaryFleet, temporary_fleet
+from tests.support.pipeline import Pipeline
+from tests.support.tiny_model import build_tiny_model
+
+CANARIES = 12
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("model") / "tiny-llama")
+
+
+@pytest.fixture(scope="session")
+def canary_folders(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Marker to PEFT folder of adapters that answer every chat with their marker."""
+    root = tmp_path_factory.mktemp("canaries")
+    builder = CanaryBuilder(model_folder, root / "cache")
+    words = markers(Tokenizer.from_file(str(model_folder / "tokenizer.json")), CANARIES + 4, seed=1)
+    return {word: builder.build(word, root / f"canary-{at}") for at, word in enumerate(words)}
+
+
+@pytest.fixture(scope="session")
+def fleet(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryFleet]:
+    """Two replicas with four slots each."""
+    home = tmp_path_factory.mktemp("fleet")
+    with temporary_fleet(home, model=str(model_folder), demo="false", slots="4") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def pipeline(fleet: TemporaryFleet) -> Iterator[Pipeline]:
+    made = Pipeline(fleet)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def acme(fleet: TemporaryFleet, pipeline: Pipeline) -> Iterator[OpenAI]:
+    """The official SDK with a key of the tenant acme, which may call the base model too."""
+    url = fleet.connection.url
+    with OpenAI(base_url=f"{url}/v1", api_key=pipeline.key("acme"), max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def canaries(pipeline: Pipeline, acme: OpenAI, canary_folders: dict[str, Path]) -> dict[str, str]:
+    """Alias to marker of twelve deployed canaries."""
+    chosen = list(canary_folders.items())[:CANARIES]
+    announced = {
+        f"acme/canary-{at}:prod": (marker, pipeline.message(folder, f"canary-{at}", f"acme/canary-{at}:prod"))
+        for at, (marker, folder) in enumerate(chosen)
+    }
+    for _, message in announced.values():
+        pipeline.announce(message)
+    for _, message in announced.values():
+        pipeline.wait_status(message.adapter_id, "active")
+    return {alias: marker for alias, (marker, _) in announced.items()}

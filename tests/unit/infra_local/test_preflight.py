@@ -1,0 +1,31 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from infra.local.preflight import CannotStart, check_disk, check_port, holder, take_lock
+
+
+def test_a_port_in_use_is_named_with_the_setting_that_changes_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(CannotStart, match=f"Port {port} on 127.0.0.1 is in use.*LORAFLEET_PORT"):
+            check_port("127.0.0.1", port, "LORAFLEET_PORT")
+
+
+def test_too_little_disk_says_how_much_is_needed(tmp_path: Path) -> None:
+    check_disk(tmp_path, needed_bytes=1)
+    with pytest.raises(CannotStart, match="free some space"):
+        check_disk(tmp_path, needed_bytes=1 << 60)
+
+
+def test_a_second_supervisor_is_told_who_the_first_is(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with take_lock(path):
+        pid = holder(path)
+        assert pid is not None
+        with pytest.raises(CannotStart, match=f"pid {pid}"):
+            take_lock(path)
+    assert holder(path) is None

@@ -1,0 +1,90 @@
+"""The supervisor with real children that do nothing but live and die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from infra.local.child import Child, clean_environment
+from infra.local.fleet import ProcessSpec
+from infra.local.layout import Layout
+from infra.local.preflight import CannotStart
+from infra.local.restarts import Deaths
+from infra.local.supervisor import Supervisor
+from tests.conftest import Within
+from tests.support.waiting import eventually
+
+FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    made = Layout(tmp_path / "home")
+    made.create()
+    return made
+
+
+def test_a_child_gets_no_setting_of_another_service() -> None:
+    kept = clean_environment({"LORAFLEET_GATEWAY_PORT": "1", "PATH": "/bin"})
+    assert "LORAFLEET_GATEWAY_PORT" not in kept
+    assert kept["PATH"] == "/bin"
+
+
+async def test_a_killed_child_is_started_again_and_its_new_pid_recorded(layout: Layout, within: Within) -> None:
+    said: asyncio.Queue[str] = asyncio.Queue()
+    supervisor = Supervisor(layout, said.put_nowait)
+    first = supervisor.start_program("sleeper", FOREVER).pid
+    keeping = asyncio.create_task(supervisor.keep_alive())
+    os.kill(first, signal.SIGKILL)
+    async with within(10):
+        assert "sleeper ended with exit code -9" in await said.get()
+        assert "sleeper runs again" in await said.get()
+    assert msgspec.json.decode(layout.pids.read_bytes())["sleeper"] != first
+    keeping.cancel()
+    await supervisor.stop()
+
+
+async def test_a_child_that_keeps_dying_ends_the_fleet_with_its_last_words(layout: Layout, within: Within) -> None:
+    supervisor = Supervisor(layout, lambda line: None)
+    now_s = time.monotonic()
+    supervisor.remember_deaths("crasher", Deaths(at_s=(now_s, now_s, now_s, now_s)))
+    supervisor.start_program("crasher", [sys.executable, "-c", "raise SystemExit('no model here')"])
+    async with within(20):
+        assert "no model here" in await supervisor.keep_alive()
+    await supervisor.stop()
+
+
+async def test_a_child_that_dies_at_start_is_named_with_its_last_words(layout: Layout, within: Within) -> None:
+    supervisor = Supervisor(layout, lambda line: None)
+    spec = ProcessSpec(
+        name="gateway",
+        module="services.nowhere",
+        env={},
+        ready_url="http://127.0.0.1:9/readyz",
+        port=9,
+        port_setting="X",
+    )
+    supervisor.start_service(spec)
+    async with within(20):
+        with pytest.raises(CannotStart, match=r"gateway ended with exit code 1 at start: .*services\.nowhere"):
+            await supervisor.wait_ready([spec], timeout_s=15)
+    await supervisor.stop()
+
+
+async def test_a_child_that_ignores_the_request_to_end_is_killed(tmp_path: Path, within: Within) -> None:
+    deaf = (
+        "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
+    )
+    child = Child("deaf", [sys.executable, "-c", deaf], dict(os.environ), tmp_path / "log")
+    child.start()
+    async with within(20):
+        await asyncio.to_thread(eventually, lambda: "deaf" in child.last_words(), "the child to be deaf")
+        await child.stop(grace_s=0.05)
+    assert child.exit_code() == -signal.SIGKILL
