@@ -14,7 +14,7 @@ from services.placement.core.membership import (
     membership_of,
 )
 from services.placement.core.owners import Rankings
-from services.placement.core.plan import Held, PoolDemand, ReplicaPlan, plan
+from services.placement.core.plan import PLACED_STATUSES, Held, PoolDemand, ReplicaPlan, plan
 from services.placement.core.shards import ShardKey, split, still_held
 from shared.messages.desired import AdapterRecord, AssignmentShard, BaseModelRecord, Membership, OwnerCount
 from shared.messages.identity import AdapterKey
@@ -100,9 +100,10 @@ def intend(
         for replica_id, replica_plan in plan(demand, ranking).items():
             plans[replica_id] = replica_plan
             shards |= split(replica_id, pool, epoch, replica_plan.adapters)
+    live = {key for key, record in facts.adapters.items() if record.status in PLACED_STATUSES}
     for standing in standings.values():
         if standing.phase == "draining":
-            kept = still_held(stored.shards.values(), standing.replica_id, facts.adapters)
+            kept = still_held(stored.shards.values(), standing.replica_id, live)
             shards |= split(standing.replica_id, standing.pool_id, epoch, kept)
     return Intent(shards=shards, plans=plans)
 

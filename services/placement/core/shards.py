@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
@@ -59,9 +59,7 @@ def differences(stored: Mapping[ShardKey, AssignmentShard], wanted: Mapping[Shar
     )
 
 
-def still_held(
-    stored: Iterable[AssignmentShard], replica_id: str, live: Mapping[AdapterKey, object]
-) -> list[AssignedAdapter]:
+def still_held(stored: Iterable[AssignmentShard], replica_id: str, live: Set[AdapterKey]) -> list[AssignedAdapter]:
     """What a draining replica keeps: what it was last assigned, less the adapters that are gone.
 
     Shards of two cuts may stand side by side if placement stopped between two writes: an id counts once.

@@ -1,0 +1,70 @@
+"""Owners: the first k of a ranking that is remembered for as long as it holds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.placement.core.owners import Rankings, owners_of
+from shared.hashing import rank
+from shared.messages.desired import Member, OwnerCount
+from tests.simulation.speakers import POOL, adapter
+
+FLEET = {f"r{number:02}": 1.0 for number in range(26)}
+
+
+def member(replica_id: str, *, rank_limit: int = 16) -> Member:
+    return Member(
+        replica_id=replica_id,
+        incarnation="first",
+        weight=1.0,
+        slots=4,
+        rank_limit=rank_limit,
+        ram_budget_bytes=0,
+        disk_budget_bytes=0,
+        ready=True,
+    )
+
+
+def test_c70_a_replica_below_the_adapters_rank_is_passed_over() -> None:
+    members = {"r1": member("r1", rank_limit=8), "r2": member("r2"), "r3": member("r3")}
+    owners = owners_of(adapter("a"), ("r1", "r2", "r3"), members, OwnerCount(pool_id=POOL))
+    assert owners == ("r2", "r3")
+
+
+def test_an_exception_has_its_own_number_of_owners() -> None:
+    members = {name: member(name) for name in ("r1", "r2", "r3")}
+    count = OwnerCount(pool_id=POOL, owners=1, exceptions={"hot": 3})
+    ranking = ("r1", "r2", "r3")
+    assert owners_of(adapter("hot"), ranking, members, count) == ranking
+    assert owners_of(adapter("cold"), ranking, members, count) == ("r1",)
+
+
+def test_removing_one_of_26_replicas_moves_about_a_26th() -> None:
+    adapter_ids = [f"adapter-{number}" for number in range(5_000)]
+    before, after = Rankings(FLEET), Rankings({name: 1.0 for name in FLEET if name != "r07"})
+    moved = sum(len(set(after.of(adapter_id)[:2]) - set(before.of(adapter_id)[:2])) for adapter_id in adapter_ids)
+    expected = 10_000 / 26
+    assert 0.8 * expected < moved < 1.2 * expected
+
+
+@given(
+    before=st.dictionaries(st.sampled_from(sorted(FLEET)), st.sampled_from([0.5, 1.0, 2.0])),
+    after=st.dictionaries(st.sampled_from(sorted(FLEET)), st.sampled_from([0.5, 1.0, 2.0])),
+)
+def test_what_is_kept_under_other_weights_is_what_would_be_computed(
+    before: dict[str, float], after: dict[str, float]
+) -> None:
+    rankings = Rankings(before)
+    rankings.of("known")
+    moved = rankings.under(after)
+    assert moved.of("known") == rank("known", after)
+    assert moved.of("new") == rank("new", after)
+
+
+def test_taking_a_replica_away_computes_nothing_again() -> None:
+    rankings = Rankings(FLEET)
+    rankings.of("known")
+    fewer = rankings.under({name: 1.0 for name in FLEET if name != "r07"})
+    assert fewer.missing(["known", "new"]) == ["new"]
+    assert rankings.under(dict(FLEET)) is rankings

@@ -1,0 +1,294 @@
+"""The shell: it waits until its view is full, writes only differences, and gives way to a successor."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from services.placement.app import Placement, PlacementPolicy
+from services.placement.io.meters import Meters
+from shared.bus.memory import MemoryBroker, MemoryBus
+from shared.contracts.catalog import ADAPTER, ASSIGNMENT, BASE_MODEL, DRAIN, FLEET, MEMBERSHIP, OWNER_COUNT, OWNERS
+from shared.messages.desired import AdapterRecord, DrainOrder, Member
+from shared.messages.identity import key_of
+from shared.messages.operations import AskFleet, AskOwners
+from shared.runtime.clock import ManualClock
+from shared.runtime.metrics import Metrics
+from tests.simulation.speakers import BASE_HASH, POOL, Replica, adapter, base_model
+
+
+class Stage:
+    """One broker, one clock, placements that take turns when they are told to."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker()
+        self.clock = ManualClock()
+        self.registry = self.broker.connect("registry")
+        self.placements: list[Placement] = []
+        self.buses: list[MemoryBus] = []
+        self.replicas: dict[str, Replica] = {}
+
+    async def place(self, **policy: Any) -> Placement:
+        bus = self.broker.connect("placement")
+        placement = Placement(bus, self.clock, PlacementPolicy(**policy), Meters(Metrics("placement")))
+        await placement.start()
+        self.placements.append(placement)
+        self.buses.append(bus)
+        return placement
+
+    async def add_replica(self, replica_id: str, **capacities: Any) -> Replica:
+        replica = Replica(self.broker.connect("replica_worker"), replica_id, **capacities)
+        await replica.start()
+        self.replicas[replica_id] = replica
+        return replica
+
+    async def put(self, record: AdapterRecord) -> None:
+        await self.registry.state(ADAPTER).put(record, key_of(record.adapter_id))
+
+    async def second(self, *silent: str, **said: Any) -> None:
+        """Everybody but the silent reports, a second passes in which nothing else happens, placement acts."""
+        for replica_id, replica in self.replicas.items():
+            if replica_id not in silent:
+                await replica.report(**said)
+        await self.clock.advance(1.0)
+        for placement in self.placements:
+            await placement.turn()
+        await self.clock.advance(0.0)
+
+    async def seconds(self, count: int, *silent: str) -> None:
+        for _ in range(count):
+            await self.second(*silent)
+
+    async def members(self) -> dict[str, Member]:
+        found = await self.registry_view(MEMBERSHIP, POOL)
+        return {member.replica_id: member for member in found.members} if found else {}
+
+    async def registry_view(self, channel: Any, *ids: str) -> Any:
+        found = await self.buses[0].state(channel).get(*ids)
+        return found.value if found else None
+
+    def written(self) -> dict[str, list[tuple[tuple[str, ...], int]]]:
+        """Every key that placement writes, with its revision."""
+        return {
+            channel.name: sorted(
+                (ids, stored.revision) for ids, stored in self.broker.buckets[channel.name].stored.items()
+            )
+            for channel in (MEMBERSHIP, OWNER_COUNT, ASSIGNMENT)
+        }
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    stage = Stage()
+    await stage.registry.state(BASE_MODEL).put(base_model(), BASE_HASH)
+    yield stage
+    for placement in stage.placements:
+        await placement.stop()
+
+
+async def two_replicas(stage: Stage, *adapter_ids: str) -> None:
+    await stage.add_replica("r1")
+    await stage.add_replica("r2")
+    for adapter_id in adapter_ids:
+        await stage.put(adapter(adapter_id))
+    await stage.place()
+    await stage.seconds(2)
+
+
+async def test_nothing_is_decided_before_the_view_has_filled(stage: Stage) -> None:
+    await stage.add_replica("r1")
+    placement = await stage.place()
+    await stage.second()
+    assert await stage.members() == {}
+    assert placement.unready_reason() == "its view of the fleet has not filled yet"
+    await stage.second()
+    assert set(await stage.members()) == {"r1"}
+    assert placement.unready_reason() is None
+
+
+async def test_two_replicas_own_every_adapter_and_one_of_them_first(stage: Stage) -> None:
+    await two_replicas(stage, "a", "b", "c")
+    for adapter_id in ("a", "b", "c"):
+        held = sorted(replica.tiers[adapter_id] for replica in stage.replicas.values())
+        assert held == ["gpu", "ram"]
+    assert (await stage.registry_view(OWNER_COUNT, POOL)).owners == 2
+
+
+async def test_a_new_adapter_is_assigned_at_the_next_turn(stage: Stage) -> None:
+    await two_replicas(stage)
+    await stage.put(adapter("late"))
+    await stage.clock.advance(0.1)
+    await stage.placements[0].turn()
+    await stage.clock.advance(0.0)
+    assert "late" in stage.replicas["r1"].tiers
+
+
+async def test_a_retired_adapter_is_assigned_to_nobody(stage: Stage) -> None:
+    await two_replicas(stage, "a", "b")
+    await stage.put(adapter("a", status="retired"))
+    await stage.registry.state(ADAPTER).delete(key_of("b"))
+    await stage.second()
+    assert [replica.tiers for replica in stage.replicas.values()] == [{}, {}]
+
+
+async def test_a_turn_that_finds_nothing_new_writes_nothing(stage: Stage) -> None:
+    await two_replicas(stage, "a", "b", "c")
+    before = stage.written()
+    await stage.seconds(10)
+    assert stage.written() == before
+
+
+async def test_residency_alone_rewrites_nothing_until_the_refresh(stage: Stage) -> None:
+    await stage.add_replica("r1", slots=1)
+    for adapter_id in ("a", "b"):
+        await stage.put(adapter(adapter_id))
+    await stage.place(refresh_s=20.0)
+    await stage.seconds(2)
+    assert stage.replicas["r1"].tiers == {"a": "gpu", "b": "ram"}
+    before = stage.written()
+    stage.replicas["r1"].hold({"a": "ram", "b": "gpu"})
+    await stage.replicas["r1"].tell_residency()
+    await stage.seconds(10)
+    assert stage.written() == before
+    await stage.seconds(12)
+    assert stage.replicas["r1"].tiers == {"a": "ram", "b": "gpu"}
+
+
+async def test_c34_owners_follow_membership_from_two_to_four_to_one(stage: Stage) -> None:
+    await two_replicas(stage, *(f"a{number}" for number in range(40)))
+    await stage.add_replica("r3")
+    await stage.add_replica("r4")
+    await stage.seconds(2)
+    assert all(replica.tiers for replica in stage.replicas.values())
+    assert sum(len(replica.tiers) for replica in stage.replicas.values()) == 80
+    await stage.seconds(31, "r1", "r2", "r3")
+    assert len(stage.replicas["r4"].tiers) == 40
+    assert set(await stage.members()) == {"r4"}
+    assert [key[0] for key, _ in live(stage)] == ["r4"]
+
+
+def live(stage: Stage) -> list[tuple[tuple[str, ...], int]]:
+    stored = stage.broker.buckets[ASSIGNMENT.name].stored
+    return sorted((ids, found.revision) for ids, found in stored.items() if found.payload is not None)
+
+
+async def test_c33_a_restarted_replica_finds_its_assignment_unchanged(stage: Stage) -> None:
+    await two_replicas(stage, "a", "b", "c")
+    before = live(stage)
+    await stage.seconds(8, "r1")
+    assert not (await stage.members())["r1"].ready
+    stage.replicas["r1"].restart("second")
+    await stage.second(ready=False)
+    await stage.second()
+    member = (await stage.members())["r1"]
+    assert (member.ready, member.incarnation, live(stage)) == (True, "second", before)
+
+
+async def test_a_lost_report_and_a_repeated_one_change_nothing(stage: Stage) -> None:
+    await two_replicas(stage, "a")
+    said = await stage.replicas["r1"].report()
+    before = stage.written()
+    await stage.seconds(3, "r1")
+    await stage.replicas["r1"].repeat(said)
+    await stage.second("r1")
+    assert stage.written() == before
+    await stage.replicas["r1"].repeat(said)
+    await stage.seconds(2, "r1")
+    assert not (await stage.members())["r1"].ready
+
+
+async def test_a_draining_replica_keeps_its_adapters_and_gets_no_new_one(stage: Stage) -> None:
+    await two_replicas(stage, "a", "gone")
+    order = DrainOrder(replica_id="r1", reason="maintenance")
+    await stage.broker.connect("console").state(DRAIN).put(order, "r1")
+    await stage.second()
+    await stage.put(adapter("new"))
+    await stage.put(adapter("gone", status="retired"))
+    await stage.second()
+    assert set(stage.replicas["r1"].tiers) == {"a"}
+    assert set(stage.replicas["r2"].tiers) == {"a", "new"}
+    member = (await stage.members())["r1"]
+    assert (member.ready, member.draining, member.weight) == (False, True, 0.0)
+    await stage.broker.connect("console").state(DRAIN).delete("r1")
+    await stage.second()
+    assert set(stage.replicas["r1"].tiers) == {"a", "new"}
+
+
+async def test_a_restart_of_placement_moves_nothing_even_if_replicas_are_late(stage: Stage) -> None:
+    await two_replicas(stage, "a", "b")
+    tiers = {name: replica.tiers for name, replica in stage.replicas.items()}
+    await stage.placements.pop().stop()
+    await stage.place()
+    await stage.seconds(3, "r1")
+    assert {name: replica.tiers for name, replica in stage.replicas.items()} == tiers
+    shard = await stage.registry_view(ASSIGNMENT, "r1", "0")
+    assert (shard.epoch, (await stage.registry_view(MEMBERSHIP, POOL)).epoch) == (2, 2)
+
+
+async def test_a_successor_fences_its_predecessor_off(stage: Stage) -> None:
+    await two_replicas(stage, "a")
+    successor = await stage.place()
+    await stage.seconds(3)
+    before = stage.written()
+    assert stage.placements[0].unready_reason() == "another placement has taken over with epoch 2; this one has 1"
+    assert successor.unready_reason() is None
+    await stage.put(adapter("b"))
+    await stage.placements[0].turn()
+    assert stage.written() == before
+
+
+async def test_a_predecessor_that_cannot_hear_loses_the_compare_and_set(stage: Stage) -> None:
+    await two_replicas(stage, "a")
+    first = stage.placements.pop()
+    stage.broker.disconnect(stage.buses[0])
+    await stage.place()
+    await stage.seconds(3)
+    stage.buses[0].connected = True  # back, but its watches have not been told yet
+    await stage.put(adapter("b"))
+    await stage.clock.advance(0.0)
+    before = stage.written()
+    await first.turn()
+    assert stage.written() == before
+    assert first.unready_reason() == "another placement has taken over with epoch 2; this one has 1"
+    await first.stop()
+
+
+async def test_what_could_not_be_written_is_written_when_the_bus_is_back(stage: Stage) -> None:
+    await two_replicas(stage, "a")
+    stage.broker.disconnect(stage.buses[0])
+    await stage.put(adapter("b"))
+    await stage.seconds(3)
+    assert stage.placements[0].unready_reason() == "the bus cannot be reached"
+    stage.broker.reconnect(stage.buses[0])
+    await stage.seconds(2)
+    assert "b" in stage.replicas["r1"].tiers
+    assert stage.placements[0].unready_reason() is None
+
+
+async def test_the_fleet_is_told_with_what_each_replica_holds(stage: Stage) -> None:
+    await two_replicas(stage, "a", "b")
+    await stage.replicas["r1"].tell_residency()
+    await stage.second(queue_depth=3, tokens_in_flight=700, running=2)
+    view = await stage.registry.ask(FLEET, AskFleet(), timeout_s=1.0)
+    first, second = view.replicas
+    assert (view.epoch, first.replica_id, first.ready, first.assigned) == (1, "r1", True, 2)
+    assert (first.gpu + first.ram, {entry.adapter_id for entry in first.adapters}) == (2, {"a", "b"})
+    assert (first.queue_depth, first.tokens_in_flight, first.running) == (3, 700, 2)
+    assert (first.reason, second.adapters) == ("ready: its report says ready", ())
+
+
+async def test_owners_are_told_in_the_order_that_assignments_follow(stage: Stage) -> None:
+    await two_replicas(stage, "a")
+    question = AskOwners(adapter_id="a", digest=adapter("a").digest, pool_id=POOL)
+    owners = await stage.registry.ask(OWNERS, question, timeout_s=1.0)
+    assert [stage.replicas[replica_id].tiers["a"] for replica_id in owners.replica_ids] == ["gpu", "ram"]
+    assert owners.reason == "first 2 of 2 by rendezvous hash"
+
+
+async def test_an_unknown_adapter_has_no_owner_and_a_reason(stage: Stage) -> None:
+    await two_replicas(stage)
+    question = AskOwners(adapter_id="who", digest=key_of("who"), pool_id=POOL)
+    owners = await stage.registry.ask(OWNERS, question, timeout_s=1.0)
+    assert (owners.replica_ids, owners.reason) == ((), "adapter who is not on record as verified")
