@@ -18,10 +18,10 @@ _FIELDS = "lorafleet_fields"
 
 def configure(service: str, instance: str, level: str = "INFO") -> None:
     """Write every log line of the process, those of libraries included, as JSON. Replaces earlier handlers."""
-    line = logging.StreamHandler(sys.stderr)
-    line.setFormatter(JsonLines(service, instance))
+    stderr = Stderr()
+    stderr.setFormatter(JsonLines(service, instance))
     root = logging.getLogger()
-    root.handlers[:] = [line]
+    root.handlers[:] = [stderr]
     root.setLevel(level)
 
 
@@ -81,6 +81,16 @@ def bind(**ids: str | None) -> Binding:
     return Binding(_BOUND.set({**_BOUND.get(), **given}))
 
 
+class Stderr(logging.Handler):
+    """Whatever stderr is at the time: whoever captures or replaces it gets the lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+        except Exception:
+            self.handleError(record)
+
+
 class JsonLines(logging.Formatter):
     def __init__(self, service: str, instance: str) -> None:
         super().__init__()
@@ -111,9 +121,10 @@ class JsonLines(logging.Formatter):
 def _encode(line: dict[str, object]) -> str:
     try:
         return msgspec.json.encode(line, enc_hook=_text).decode()
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        # A value that JSON cannot hold (a key that is no string, a number too large) still gets its line.
-        return msgspec.json.encode({name: repr(value) for name, value in line.items()}).decode()
+    except Exception:
+        # A value that cannot be written must not cost the line.
+        shown = {name: value if isinstance(value, str) else f"<{type(value).__name__}>" for name, value in line.items()}
+        return msgspec.json.encode(shown).decode()
 
 
 def _text(value: Any) -> str:

@@ -47,8 +47,12 @@ class Periodic:
             await self._act()
             passed = math.floor((self._clock.now_s() - begun_s) / self._interval_s)
             turn = max(turn, passed) + 1  # never the same turn twice, even if a sleep ends a hair early
+            await self._sleep_until(begun_s + turn * self._interval_s)
+
+    async def _sleep_until(self, at_s: float) -> None:
+        if not self._stopping:
             self._sleeping = True
-            await self._clock.sleep_s(begun_s + turn * self._interval_s - self._clock.now_s())
+            await self._clock.sleep_s(at_s - self._clock.now_s())
             self._sleeping = False
 
     async def _act(self) -> None:

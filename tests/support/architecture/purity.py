@@ -41,19 +41,20 @@ def _impure_nodes(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def shell_classes(modules: Iterable[Module]) -> frozenset[str]:
-    """Full names of the classes of services that wait for something: they touch the world, so they are
-    wired in `__main__`. Structs, protocols, exceptions and cores are values and may be made anywhere."""
+    """Full names of the classes of services that touch the world, so that `__main__` wires them: those below
+    `io` that wait for something, and parts that are started. Everything else is a value or a private detail."""
     return frozenset(
         f"{module.name}.{node.name}"
         for module in modules
-        if module.name.startswith("services.") and ".core" not in module.name
+        if module.name.startswith("services.")
         for node in module.tree.body
-        if isinstance(node, ast.ClassDef) and _waits(node) and not _is_protocol(node)
+        if isinstance(node, ast.ClassDef) and not _is_protocol(node)
+        if "start" in _waiting(node) or (".io." in module.name and _waiting(node))
     )
 
 
-def _waits(node: ast.ClassDef) -> bool:
-    return any(isinstance(member, ast.AsyncFunctionDef) for member in node.body)
+def _waiting(node: ast.ClassDef) -> set[str]:
+    return {member.name for member in node.body if isinstance(member, ast.AsyncFunctionDef)}
 
 
 def _is_protocol(node: ast.ClassDef) -> bool:
