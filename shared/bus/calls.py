@@ -115,12 +115,18 @@ class Mailbox:
     async def close(self) -> None:
         """No call starts after this. Idempotent."""
         await self._calls.end()
-        if self._task is not _current():
-            self._task.cancel()
+        await stop(self._task)
 
     async def _pump(self) -> None:
         while not self._calls.closed:
             await self._calls.run(await self._waiting.get())
+
+
+async def stop(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task and wait until it is over; one that stops itself must see to its own end."""
+    if task is not None and task is not _current():
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def _set(event: asyncio.Event) -> None:

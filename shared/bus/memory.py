@@ -211,6 +211,6 @@ class MemoryBus:
         return self.adopt(MemorySubscription(detach=partial(lives.remove, live), end=end))
 
 
-async def _end(calls: Calls, stop: Callable[[], None]) -> None:
+async def _end(calls: Calls, stop: Callable[[], Awaitable[None]]) -> None:
     await calls.end()
-    stop()
+    await stop()

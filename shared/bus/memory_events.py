@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from shared.bus.calls import stop
 from shared.contracts.streams import redelivery_delay_s
 
 
@@ -88,9 +89,8 @@ class Consumer:
         """Take nothing more."""
         self._paused = True
 
-    def stop(self) -> None:
-        if self._task is not asyncio.current_task():
-            self._task.cancel()
+    async def stop(self) -> None:
+        await stop(self._task)
 
     async def _run(self) -> None:
         while not self._paused:

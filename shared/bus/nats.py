@@ -1,0 +1,188 @@
+"""The bus over NATS: core publish and subscribe for the moment, JetStream for what must stay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+
+from shared.bus.answers import answer_of, answer_to
+from shared.bus.calls import Calls, bounded, read
+from shared.bus.nats_events import Consumption
+from shared.bus.nats_jetstream import MESSAGE_ID, store
+from shared.bus.nats_link import BusOptions, Link, header, status_of
+from shared.bus.nats_state import NatsStore
+from shared.bus.port import BusUnavailable, Ids, OnMessage, Subscription
+from shared.contracts.channel import Channel, Kind, Service
+from shared.contracts.codec import encode
+from shared.contracts.permissions import is_pooled, require_reader, require_writer
+
+__all__ = ["BusOptions", "NatsBus", "connect"]
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+_FAILURE = "lf-error"
+_NO_RESPONDERS = "503"
+_LONGEST_FAILURE = 4000
+
+_log = logging.getLogger(__name__)
+
+
+async def connect(options: BusOptions) -> NatsBus:
+    """Raises BusUnavailable with one sentence after a few seconds; once connected, it reconnects for ever."""
+    service = Service(options.user)
+    link = Link(options)
+    await link.open()
+    return NatsBus(link, service)
+
+
+class NatsBus:
+    """See shared.bus.port.Bus."""
+
+    def __init__(self, link: Link, service: Service) -> None:
+        self._link = link
+        self._service = service
+        self._open: list[Subscription] = []
+
+    @property
+    def connected(self) -> bool:
+        return self._link.connected
+
+    async def close(self) -> None:
+        for subscription in self._open:
+            await subscription.close()
+        self._open.clear()
+        await self._link.close()
+
+    async def publish(
+        self,
+        channel: Channel[M, Any],
+        message: M,
+        *ids: str,
+        message_id: str | None = None,
+        answer_to: str | None = None,
+    ) -> None:
+        require_writer(self._service, channel)
+        subject = channel.subject(*ids)
+        payload = bounded(encode(channel, message))
+        if channel.kind is Kind.EVENT:
+            await store(self._link, subject, payload, None if message_id is None else {MESSAGE_ID: message_id})
+        else:
+            await self._link.publish(subject, payload, answer_to or "")
+
+    async def subscribe(
+        self,
+        channel: Channel[M, Any],
+        on_message: OnMessage[M],
+        *ids: str,
+        on_unanswered: Callable[[Ids], Awaitable[None]] | None = None,
+    ) -> Subscription:
+        calls = Calls(f"subscription to {channel.name}")
+
+        async def on_nats_message(message: Msg) -> None:
+            if message.headers and status_of(message):
+                if on_unanswered is not None and status_of(message) == _NO_RESPONDERS:
+                    await calls.run(on_unanswered, channel.ids_of(message.subject))
+                return
+            content = read(channel, message.data)
+            if content is not None:
+                await calls.run(on_message, content, channel.ids_of(message.subject))
+
+        return await self._listen(channel, ids, calls, on_nats_message)
+
+    async def consume(self, channel: Channel[M, Any], durable: str, on_message: OnMessage[M]) -> Subscription:
+        require_reader(self._service, channel)
+        consumption = Consumption(self._link, channel, durable, on_message)
+        await consumption.start()
+        return self._adopt(consumption)
+
+    async def ask(self, channel: Channel[M, R], message: M, *ids: str, timeout_s: float) -> R:
+        require_writer(self._service, channel)
+        reply = await self._link.request(channel.subject(*ids), bounded(encode(channel, message)), timeout_s)
+        return answer_of(channel, header(reply, _FAILURE) or reply.data)
+
+    async def serve(
+        self, channel: Channel[M, R], on_ask: Callable[[M, Ids], Awaitable[R]], *ids: str
+    ) -> Subscription:
+        calls = Calls(f"server of {channel.name}")
+
+        async def reply(message: Msg) -> None:
+            answer = await answer_to(channel, on_ask, message.data, channel.ids_of(message.subject))
+            if message.reply:
+                await self._answer(message.reply, answer)
+
+        async def on_nats_message(message: Msg) -> None:
+            calls.spawn(reply, message)
+
+        return await self._listen(channel, ids, calls, on_nats_message)
+
+    def state(self, channel: Channel[M, Any]) -> NatsStore[M]:
+        require_reader(self._service, channel)
+        return NatsStore(self._link, self._service, channel, self._adopt)
+
+    async def _answer(self, reply: str, answer: bytes | str) -> None:
+        try:
+            if isinstance(answer, str):
+                await self._link.publish(reply, b"", headers={_FAILURE: answer[:_LONGEST_FAILURE]})
+            else:
+                await self._link.publish(reply, answer)
+        except BusUnavailable as error:
+            _log.warning("an answer was lost: %s", error)
+
+    async def _listen(
+        self, channel: Channel[Any, Any], ids: Ids, calls: Calls, on_nats_message: Callable[[Msg], Awaitable[None]]
+    ) -> Subscription:
+        require_reader(self._service, channel)
+        group = self._service.value if is_pooled(self._service, channel) else ""
+        listening = Listening(self._link, calls, on_nats_message)
+        await listening.start(_pattern(channel, ids), group)
+        return self._adopt(listening)
+
+    def _adopt(self, subscription: Subscription) -> Subscription:
+        self._open.append(subscription)
+        return subscription
+
+
+class Listening:
+    """A core subscription."""
+
+    def __init__(self, link: Link, calls: Calls, on_nats_message: Callable[[Msg], Awaitable[None]]) -> None:
+        self._link = link
+        self._calls = calls
+        self._on_nats_message = on_nats_message
+        self._subscription: NatsSubscription | None = None
+        self._pump: asyncio.Task[None] | None = None
+
+    async def start(self, pattern: str, group: str) -> None:
+        self._subscription = await self._link.subscribe(pattern, self._take, group)
+
+    async def close(self) -> None:
+        await self._calls.end()
+        if asyncio.current_task() is not self._pump:
+            await self._leave()
+
+    async def _take(self, message: Msg) -> None:
+        self._pump = asyncio.current_task()
+        await self._on_nats_message(message)
+        if self._calls.closed:
+            # Closed by its own handler: leaving cancels this task, so it had to wait for the handler's end.
+            await self._leave()
+
+    async def _leave(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await self._link.unsubscribe(subscription)
+
+
+def _pattern(channel: Channel[Any, Any], ids: Ids) -> str:
+    """The channel's subject with leading ids filled in and anything for the rest."""
+    channel.subject(*ids, *("any" for _ in range(len(channel.params) - len(ids))))
+    pattern = channel.wildcard
+    for token in ids:
+        pattern = pattern.replace("*", token, 1)
+    return pattern

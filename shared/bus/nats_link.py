@@ -1,0 +1,205 @@
+"""One connection to NATS: it comes back by itself, reports what goes wrong, and fails in the bus's own words."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from shared.bus.port import BusUnavailable, DeadlineExceeded, NoResponders
+from shared.contracts.permissions import inbox_prefix
+
+FIRST_CONNECT_S = 5.0
+RECONNECT_WAIT_S = 0.2
+PING_INTERVAL_S = 5
+CONFIRM_S = 5.0
+"""How long the server has to confirm what it stored."""
+
+_PENDING_MESSAGES = 1 << 20
+_PENDING_BYTES = 256 << 20
+_DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
+
+_log = logging.getLogger(__name__)
+
+
+class BusOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`user` is the name of the service; `client_name` tells its processes apart in the server's monitoring."""
+
+    url: str
+    user: str
+    password: str
+    client_name: str
+
+
+class Link:
+    """Callers see BusUnavailable from the moment the connection breaks until it is back."""
+
+    def __init__(self, options: BusOptions) -> None:
+        self._options = options
+        self._client = Client()
+        self._denied: set[str] = set()
+        self._watchers: set[Callable[[], None]] = set()
+        self._established = False
+        self._last_error = "it did not answer"
+        self._refused = asyncio.Event()
+        self._last_drop_s = float("-inf")
+        self._drops = 0
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._client.is_connected)
+
+    async def open(self) -> None:
+        """Raises BusUnavailable with one sentence if there is no connection after a few seconds."""
+        connecting = asyncio.ensure_future(self._connect())
+        refused = asyncio.ensure_future(self._refused.wait())
+        await asyncio.wait({connecting, refused}, timeout=FIRST_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+        refused.cancel()
+        if not (connecting.done() and self.connected):
+            connecting.cancel()
+            await self._client.close()
+            where = f"{self._options.url} as {self._options.user}"
+            raise BusUnavailable(f"no connection to NATS at {where}: {self._last_error}")
+        self._established = True
+
+    async def close(self) -> None:
+        if self.connected:
+            try:
+                await self._client.flush(timeout=1)
+            except nats.errors.Error:
+                _log.warning("closed the bus without the server's word that it got everything")
+        self._established = False
+        await self._client.close()
+
+    def on_reconnect(self, notify: Callable[[], None]) -> Callable[[], None]:
+        """`notify` is called after every reconnect, until the returned function is called."""
+        self._watchers.add(notify)
+        return lambda: self._watchers.discard(notify)
+
+    def require_connected(self) -> None:
+        if not self._client.is_connected:
+            raise BusUnavailable(f"the connection to NATS at {self._options.url} is down: {self._last_error}")
+
+    def new_inbox(self) -> str:
+        return str(self._client.new_inbox())
+
+    async def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """Handed to the connection; nothing tells whether the server got it."""
+        self.require_connected()
+        try:
+            await self._client.publish(subject, payload, reply, headers)
+        except nats.errors.Error as error:
+            raise BusUnavailable(str(error)) from error
+
+    async def request(
+        self, subject: str, payload: bytes, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> Msg:
+        """Raises NoResponders, DeadlineExceeded, and PermissionError if the server refused the subject."""
+        self.require_connected()
+        try:
+            return await self._client.request(subject, payload, timeout=timeout_s, headers=headers)
+        except nats.errors.NoRespondersError:
+            raise NoResponders(f"nobody serves {subject}") from None
+        except nats.errors.TimeoutError:
+            if subject.lower() in self._denied:
+                raise PermissionError(f"NATS does not let {self._options.user} publish to {subject}") from None
+            raise DeadlineExceeded(f"no answer on {subject} within {timeout_s} s") from None
+        except nats.errors.Error as error:
+            raise BusUnavailable(str(error)) from error
+
+    async def subscribe(
+        self, subject: str, on_message: Callable[[Msg], Awaitable[None]], group: str = ""
+    ) -> Subscription:
+        """The server knows of it when this returns. Raises PermissionError if it refuses."""
+        self.require_connected()
+        self._denied.discard(subject.lower())
+        async with self._failing_as_unavailable():
+            subscription = await self._client.subscribe(
+                subject, queue=group, cb=on_message,
+                pending_msgs_limit=_PENDING_MESSAGES, pending_bytes_limit=_PENDING_BYTES,
+            )  # fmt: skip
+            await self._client.flush()
+        if subject.lower() in self._denied:
+            await self.unsubscribe(subscription)
+            raise PermissionError(f"NATS does not let {self._options.user} subscribe to {subject}")
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Never fails: a subscription that the server forgot is over too."""
+        try:
+            await subscription.unsubscribe()
+        except nats.errors.Error as error:
+            _log.debug("unsubscribing from %s: %s", subscription.subject, error)
+
+    @asynccontextmanager
+    async def _failing_as_unavailable(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except nats.errors.Error as error:
+            raise BusUnavailable(str(error)) from error
+
+    async def _connect(self) -> None:
+        options = self._options
+        await self._client.connect(
+            options.url, user=options.user, password=options.password, name=options.client_name,
+            inbox_prefix=inbox_prefix(options.user), max_reconnect_attempts=-1, reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
+            ping_interval=PING_INTERVAL_S, error_cb=self._on_error, disconnected_cb=self._on_disconnect,
+            reconnected_cb=self._on_reconnect, closed_cb=self._on_closed,
+        )  # fmt: skip
+
+    async def _on_error(self, error: Exception) -> None:
+        self._last_error = str(error) or type(error).__name__
+        denied = _DENIED.search(self._last_error)
+        if denied:
+            self._denied.add(denied.group(2))
+            _log.error("NATS refused %s: %s to %s", self._options.user, denied.group(1), denied.group(2))
+        elif isinstance(error, nats.errors.SlowConsumerError):
+            self._report_drop(error.subject)
+        elif "authorization" in self._last_error.lower() and not self._established:
+            self._refused.set()
+        elif self.connected and not isinstance(error, nats.errors.UnexpectedEOF):
+            _log.error("NATS: %s", self._last_error)
+        else:
+            _log.debug("NATS: %s", self._last_error)
+
+    def _report_drop(self, subject: str) -> None:
+        """At most one line a second: a flood of lines would make a slow process slower."""
+        self._drops += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._last_drop_s >= 1.0:
+            _log.error("too slow for what comes in: dropped %d messages, the last one on %s", self._drops, subject)
+            self._last_drop_s, self._drops = now_s, 0
+
+    async def _on_disconnect(self) -> None:
+        if self._established:
+            _log.warning("lost the connection to NATS at %s", self._options.url)
+
+    async def _on_reconnect(self) -> None:
+        _log.warning("connected to NATS at %s again", self._options.url)
+        for notify in list(self._watchers):
+            notify()
+
+    async def _on_closed(self) -> None:
+        if self._established:
+            _log.critical("the connection to NATS ended for good: %s", self._last_error)
+
+
+def status_of(message: Msg) -> str:
+    """The server's own status code, "" for a message of somebody else."""
+    return "" if message.data else header(message, "Status")
+
+
+def header(message: Msg, name: str) -> str:
+    """"" if there is none."""
+    headers: dict[str, str] | None = message.headers
+    return headers.get(name, "") if headers else ""

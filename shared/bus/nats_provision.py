@@ -1,0 +1,64 @@
+"""Making a server's streams what the contracts say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shared.bus.nats_jetstream import ApiError
+from shared.bus.nats_link import CONFIRM_S, BusOptions, Link
+from shared.bus.port import BusUnavailable, DeadlineExceeded, NoResponders
+from shared.contracts.streams import StreamSpec, buckets, event_stream
+
+_NS = 1_000_000_000
+_NOT_FOUND = 10059
+
+
+class _Info(msgspec.Struct, frozen=True):
+    error: ApiError | None = None
+    config: dict[str, Any] = {}
+
+
+async def provision(options: BusOptions, replicas: int = 1) -> dict[str, str]:
+    """Create what is missing and update what differs; what became of each stream: "created", "updated" or "kept".
+
+    Raises BusUnavailable; safe to repeat. Stored messages are never deleted.
+    """
+    link = Link(options)
+    await link.open()
+    try:
+        return {spec.name: await _settle(link, spec, replicas) for spec in (event_stream(), *buckets())}
+    finally:
+        await link.close()
+
+
+def stream_config(spec: StreamSpec, replicas: int) -> dict[str, Any]:
+    """A bucket is what NATS' own key-value clients expect one to be."""
+    bucket = {"allow_direct": True, "allow_rollup_hdrs": True, "deny_delete": True, "discard": "new"}
+    return {
+        "name": spec.name, "subjects": list(spec.subjects), "retention": "limits", "storage": "file",
+        "num_replicas": replicas, "max_age": int(spec.max_age_s * _NS),
+        "max_msgs_per_subject": spec.history or -1, "duplicate_window": int(spec.duplicate_window_s * _NS),
+        **(bucket if spec.is_bucket else {"discard": "old"}),
+    }  # fmt: skip
+
+
+async def _settle(link: Link, spec: StreamSpec, replicas: int) -> str:
+    wanted = stream_config(spec, replicas)
+    found = await _call(link, "INFO", spec.name, b"")
+    if found.error is None and all(found.config.get(name) == value for name, value in wanted.items()):
+        return "kept"
+    missing = found.error is not None and found.error.err_code == _NOT_FOUND
+    changed = await _call(link, "CREATE" if missing else "UPDATE", spec.name, msgspec.json.encode(wanted))
+    if changed.error is not None:
+        raise BusUnavailable(f"NATS does not make {spec.name} what it should be: {changed.error.description}")
+    return "created" if missing else "updated"
+
+
+async def _call(link: Link, verb: str, name: str, body: bytes) -> _Info:
+    try:
+        answer = await link.request(f"$JS.API.STREAM.{verb}.{name}", body, CONFIRM_S)
+    except (NoResponders, DeadlineExceeded) as error:
+        raise BusUnavailable(f"JetStream does not answer: {error}") from None
+    return msgspec.json.decode(answer.data, type=_Info)
