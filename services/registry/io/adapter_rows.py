@@ -1,0 +1,85 @@
+"""Adapters, their history and their evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, exists, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.registry.core.lifecycle import Move
+from services.registry.core.records import StoredAdapter
+from services.registry.io.tables import ADAPTER_STATES, ADAPTERS, EVALUATIONS
+from shared.messages.adapters import AdapterRegistered
+from shared.messages.operations import Evaluation
+
+_ANNOUNCED = AdapterRegistered.__struct_fields__
+
+
+class AdapterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which adapters to list, by id; `after` is the last id of the page before."""
+
+    tenant_id: str | None = None
+    statuses: tuple[str, ...] = ()
+    after: str = ""
+    limit: int | None = None
+
+
+async def find(connection: AsyncConnection, adapter_id: str, *, to_change: bool = False) -> StoredAdapter | None:
+    """With `to_change` nobody else changes it before this transaction ends."""
+    query = select(ADAPTERS).where(ADAPTERS.c.adapter_id == adapter_id)
+    row = (await connection.execute(query.with_for_update() if to_change else query)).first()
+    return None if row is None else _adapter(row)
+
+
+async def listed(connection: AsyncConnection, wanted: AdapterFilter) -> list[StoredAdapter]:
+    query = select(ADAPTERS).where(ADAPTERS.c.adapter_id > wanted.after).order_by(ADAPTERS.c.adapter_id)
+    if wanted.tenant_id is not None:
+        query = query.where(ADAPTERS.c.tenant_id == wanted.tenant_id)
+    if wanted.statuses:
+        query = query.where(ADAPTERS.c.status.in_(wanted.statuses))
+    return [_adapter(row) for row in await connection.execute(query.limit(wanted.limit))]
+
+
+async def save(connection: AsyncConnection, adapter: StoredAdapter, moves: Sequence[Move]) -> None:
+    """Write the adapter as it is now, and how it came there. A new one that another transaction has
+    written as well is a Collision."""
+    values = _values(adapter)
+    known = select(exists().where(ADAPTERS.c.adapter_id == adapter.adapter_id))
+    if (await connection.execute(known)).scalar_one():
+        await connection.execute(update(ADAPTERS).where(ADAPTERS.c.adapter_id == adapter.adapter_id).values(values))
+    else:
+        await connection.execute(insert(ADAPTERS).values(values))
+    for step in moves:
+        row = {"adapter_id": adapter.adapter_id, "state": step.state, "reason": step.reason, "at_s": step.at_s}
+        await connection.execute(insert(ADAPTER_STATES).values(row))
+
+
+async def history(connection: AsyncConnection, adapter_id: str) -> list[Move]:
+    """Every move, oldest first."""
+    query = select(ADAPTER_STATES).where(ADAPTER_STATES.c.adapter_id == adapter_id).order_by(ADAPTER_STATES.c.row_id)
+    rows = await connection.execute(query)
+    return [Move(state=row.state, reason=row.reason, at_s=row.at_s) for row in rows]
+
+
+async def add_evaluation(connection: AsyncConnection, evaluation: Evaluation, now_s: float) -> None:
+    await connection.execute(insert(EVALUATIONS).values(**msgspec.to_builtins(evaluation), at_s=now_s))
+
+
+async def evaluations(connection: AsyncConnection, adapter_id: str) -> list[Evaluation]:
+    query = select(EVALUATIONS).where(EVALUATIONS.c.adapter_id == adapter_id).order_by(EVALUATIONS.c.row_id)
+    rows = (await connection.execute(query)).mappings()
+    return [Evaluation(**{name: row[name] for name in Evaluation.__struct_fields__}) for row in rows]
+
+
+def _values(adapter: StoredAdapter) -> dict[str, Any]:
+    plain = msgspec.to_builtins(adapter)
+    return {**plain.pop("announced"), **plain}
+
+
+def _adapter(row: Row[Any]) -> StoredAdapter:
+    columns = dict(row._mapping)
+    announced = {name: columns.pop(name) for name in _ANNOUNCED}
+    return msgspec.convert({**columns, "announced": announced}, StoredAdapter)

@@ -1,0 +1,49 @@
+"""What SQLite needs to keep the promises that PostgreSQL keeps by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+WRITES = "lorafleet_writes"
+"""The execution option of connections that will write."""
+
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",  # readers do not wait for the writer
+    "PRAGMA synchronous = FULL",  # a commit that was answered survives a power cut
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA busy_timeout = 10000",
+)
+
+
+def prepare(engine: AsyncEngine) -> None:
+    """Make a SQLite engine durable and its transactions real; does nothing for another database."""
+    if engine.dialect.name != "sqlite":
+        return
+    event.listen(engine.sync_engine, "connect", _on_connect)
+    event.listen(engine.sync_engine, "begin", _on_begin)
+
+
+def make_folder(engine: AsyncEngine) -> None:
+    """The folder of the database's file. Raises OSError."""
+    if engine.dialect.name == "sqlite" and engine.url.database:
+        Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
+
+
+def _on_connect(connection: Any, record: object) -> None:
+    # The driver must not begin transactions by its own rules: `_on_begin` does.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(pragma)
+    cursor.close()
+
+
+def _on_begin(connection: Connection) -> None:
+    """A transaction that reads first and writes later fails if another wrote in between, without waiting;
+    so one that will write takes the write lock at once."""
+    writes = connection.get_execution_options().get(WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,148 @@
+"""The tables. Times are seconds since 1970; lists and maps are JSON; ids are what identity.py allows."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+# Named, so that a migration can say which constraint it changes, whatever the database.
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite numbers rows by itself only in a column that is an INTEGER to the letter.
+_ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+
+TENANTS = Table(
+    "tenants",
+    METADATA,
+    Column("tenant_id", String(63), primary_key=True),
+    Column("weight", Float, nullable=False),
+    Column("created_at_s", Float, nullable=False),
+)
+
+API_KEYS = Table(
+    "api_keys",
+    METADATA,
+    Column("key_id", String(32), primary_key=True),
+    Column("key_hash", String(64), nullable=False, unique=True),
+    Column("tenant_id", ForeignKey("tenants.tenant_id"), nullable=False, index=True),
+    Column("may_call_base", Boolean, nullable=False),
+    Column("created_at_s", Float, nullable=False),
+)
+
+BASE_MODELS = Table(
+    "base_models",
+    METADATA,
+    Column("base_model_hash", String(64), primary_key=True),
+    Column("name", String(128), nullable=False, unique=True),
+    Column("layers", Integer, nullable=False),
+    Column("modules", JSON, nullable=False),
+    Column("rank_classes", JSON, nullable=False),
+    Column("max_context_tokens", Integer, nullable=False),
+    Column("created_at_s", Float, nullable=False),
+)
+
+ADAPTERS = Table(
+    "adapters",
+    METADATA,
+    Column("adapter_id", String(128), primary_key=True),
+    Column("tenant_id", ForeignKey("tenants.tenant_id"), nullable=False, index=True),
+    Column("version", Text, nullable=False),
+    # No foreign key: a rejected announcement may name a base model that is not known here.
+    Column("base_model_hash", Text, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("alpha", Float, nullable=False),
+    Column("target_modules", JSON, nullable=False),
+    Column("weights_uri", Text, nullable=False),
+    Column("checksum", Text, nullable=False),
+    Column("use_rslora", Boolean, nullable=False),
+    Column("rank_pattern", JSON, nullable=False),
+    Column("alpha_pattern", JSON, nullable=False),
+    Column("alias", Text),
+    Column("status", String(16), nullable=False, index=True),
+    Column("reason", Text, nullable=False),
+    Column("registered_at_s", Float, nullable=False),
+    Column("updated_at_s", Float, nullable=False),
+    Column("deadline_s", Float),
+    Column("pool_id", String(64), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("store_key", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("defects", JSON, nullable=False),
+)
+
+ADAPTER_STATES = Table(
+    "adapter_states",
+    METADATA,
+    Column("row_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    Column("adapter_id", ForeignKey("adapters.adapter_id"), nullable=False, index=True),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at_s", Float, nullable=False),
+)
+
+EVALUATIONS = Table(
+    "evaluations",
+    METADATA,
+    Column("row_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    Column("adapter_id", ForeignKey("adapters.adapter_id"), nullable=False, index=True),
+    Column("digest", String(64), nullable=False),
+    Column("replica_id", String(64), nullable=False),
+    Column("passed", Boolean, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("engine_build", Text, nullable=False),
+    Column("largest_logprob_change", Float, nullable=False),
+    Column("at_s", Float, nullable=False),
+)
+
+ALIASES = Table(
+    "aliases",
+    METADATA,
+    Column("alias", String(192), primary_key=True),
+    Column("tenant_id", ForeignKey("tenants.tenant_id"), nullable=False, index=True),
+    Column("adapter_id", ForeignKey("adapters.adapter_id"), nullable=False, index=True),
+    Column("previous_adapter_id", ForeignKey("adapters.adapter_id")),
+    Column("updated_at_s", Float, nullable=False),
+)
+
+ALIAS_HISTORY = Table(
+    "alias_history",
+    METADATA,
+    Column("row_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    Column("alias", String(192), nullable=False, index=True),
+    Column("adapter_id", String(128)),
+    Column("reason", Text, nullable=False),
+    Column("at_s", Float, nullable=False),
+)
+
+OUTBOX = Table(
+    "outbox",
+    METADATA,
+    Column("row_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    Column("message_id", String(32), nullable=False),
+    Column("channel", String(64), nullable=False),
+    Column("ids", JSON, nullable=False),
+    Column("payload", Text),
+    Column("created_at_s", Float, nullable=False),
+    Column("published_at_s", Float),
+    Index("ix_outbox_published_at_s_row_id", "published_at_s", "row_id"),
+)

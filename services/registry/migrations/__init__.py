@@ -1,0 +1,1 @@
+"""How the registry's schema came to be, step by step; applied at every start."""

@@ -1,0 +1,10 @@
+"""Run by Alembic inside the transaction that the registry has begun."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from services.registry.io.tables import METADATA
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
+context.run_migrations()
