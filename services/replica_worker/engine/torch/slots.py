@@ -30,6 +30,7 @@ class AdapterSlots:
             for module in MODULES
         }
 
+    @torch.inference_mode()
     def store(self, slot: int, adapter: TorchAdapter) -> None:
         """Afterwards the slot holds exactly this adapter; modules that it does not adapt are zero."""
         with self._writing:
@@ -40,6 +41,7 @@ class AdapterSlots:
                 else:
                     stack.store(slot, module.a, module.b, module.scale)
 
+    @torch.inference_mode()
     def clear(self, slot: int) -> None:
         with self._writing:
             for stack in self.stacks.values():
