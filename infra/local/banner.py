@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from infra.local.credentials import Secrets
 from infra.local.fleet import BusLogin
+from infra.local.secret_file import Secrets
 from infra.local.settings import LocalSettings
 
 

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,11 @@ class DemoFleet:
             return key
         made = await self._call("POST", "/internal/keys", {"tenant_id": TENANT, "may_call_base": True})
         return str(made["api_key"])
+
+    async def bring_in(self, bus: Bus, folders: Sequence[Path], inbox: Path, base_hash: str) -> dict[str, str]:
+        """Announce every folder; returns alias to adapter id. They are checked from now on, not active yet."""
+        messages = [await self.announce(bus, folder, inbox, base_hash) for folder in folders]
+        return {str(message.alias): message.adapter_id for message in messages}
 
     async def announce(self, bus: Bus, folder: Path, inbox: Path, base_model_hash: str) -> AdapterRegistered:
         """Leave one PEFT folder in the inbox and tell the registry about it, as a pipeline would."""

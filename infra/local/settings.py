@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+
 from shared.runtime.settings import read
 
 PREFIX = "LORAFLEET_"
@@ -24,6 +25,8 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8080
     admin_port: int = 8081
     nats_port: int = 4222
+    nats_monitoring_port: int = -1
+    """-1: one that is free."""
     probe_port: int = 8090
     """Metrics of placement, autoscaler and the replicas: this port and the next ones."""
     replicas: int = 2

@@ -10,19 +10,20 @@ from pathlib import Path
 
 import httpx
 import msgspec
-from shared.bus.nats import BusOptions, connect
 
-from infra.local import credentials
+from infra.local import secret_file
 from infra.local.banner import banner, demo_env
 from infra.local.demo import DemoFleet, demo_folders
 from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, processes
 from infra.local.layout import Layout
-from infra.local.nats import start_nats
+from infra.local.nats import options, start_nats
 from infra.local.preflight import CannotStart, check_disk, check_port, take_lock
 from infra.local.settings import LocalSettings
 from infra.local.supervisor import Supervisor
 from infra.models.fetch import ensure_base_model
+from infra.nats.credentials import write_private
 from shared.base_model import describe
+from shared.bus.nats import connect
 from shared.messages.desired import BaseModelRecord
 
 Say = Callable[[str], None]
@@ -79,7 +80,7 @@ async def _until_stopped(work: asyncio.Future[None] | object) -> None:
 async def _serve(run: Run, supervisor: Supervisor, model: Path, base: BaseModelRecord) -> None:
     logins = await start_nats(supervisor, run.layout, run.settings)
     run.say(f"nats-server is ready on port {run.settings.nats_port}")
-    secrets = credentials.load_or_create(run.layout.secrets)
+    secrets = secret_file.load_or_create(run.layout.secrets)
     inputs = FleetInputs(
         layout=run.layout, settings=run.settings, model_folder=model, admin_key=secrets.admin_key, logins=logins
     )  # fmt: skip
@@ -87,7 +88,7 @@ async def _serve(run: Run, supervisor: Supervisor, model: Path, base: BaseModelR
     for spec in specs:
         supervisor.start_service(spec)
     aliases = await _first_answer(run, supervisor, specs, inputs, base)
-    run.say(banner(run.settings, credentials.load_or_create(run.layout.secrets).demo_key, aliases, base.name))
+    run.say(banner(run.settings, secret_file.load_or_create(run.layout.secrets).demo_key, aliases, base.name))
     run.serving()
     raise CannotStart(await supervisor.keep_alive())
 
@@ -114,15 +115,15 @@ async def _first_answer(
         asked = next(iter(announced), base.name)
         text = await demo.wait_answer(asked, key, _READY_TIMEOUT_S)
     run.say(f"{asked} answered: {text.strip()[:60]!r}")
-    env = demo_env(settings, inputs.logins["pipeline"], credentials.load_or_create(run.layout.secrets), list(announced))
-    credentials.write_private(run.layout.demo_env, env.encode())
+    env = demo_env(settings, inputs.logins["pipeline"], secret_file.load_or_create(run.layout.secrets), list(announced))
+    write_private(run.layout.demo_env, env.encode())
     return list(announced)
 
 
 async def _demo_key(run: Run, demo: DemoFleet, base: BaseModelRecord) -> str:
-    secrets = credentials.load_or_create(run.layout.secrets)
+    secrets = secret_file.load_or_create(run.layout.secrets)
     key = await demo.prepare(base, secrets.demo_key)
-    credentials.save(run.layout.secrets, msgspec.structs.replace(secrets, demo_key=key))
+    secret_file.save(run.layout.secrets, msgspec.structs.replace(secrets, demo_key=key))
     return key
 
 
@@ -133,14 +134,11 @@ async def _announce(run: Run, demo: DemoFleet, login: BusLogin, base: BaseModelR
         run.say(f"the demo adapters were trained on another base model than {base.name}; none is registered")
     if not folders:
         return {}
-    bus = await connect(
-        BusOptions(url=login.url, user=login.user, password=login.password, client_name="demo-pipeline")
-    )
+    bus = await connect(options(login, "demo-pipeline"))
     try:
-        messages = [await demo.announce(bus, folder, run.layout.inbox, base.base_model_hash) for folder in folders]
+        return await demo.bring_in(bus, folders, run.layout.inbox, base.base_model_hash)
     finally:
         await bus.close()
-    return {str(message.alias): message.adapter_id for message in messages}
 
 
 def _check_ports(settings: LocalSettings) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 
 import msgspec
+
+from infra.nats.credentials import write_private
 
 
 class Secrets(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,12 +27,3 @@ def load_or_create(path: Path) -> Secrets:
 
 def save(path: Path, value: Secrets) -> None:
     write_private(path, msgspec.json.encode(value))
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file atomically by one with mode 0600."""
-    temporary = path.with_suffix(path.suffix + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)

@@ -1,0 +1,1 @@
+"""The fleet in containers: the same processes as the embedded one, from one image."""
