@@ -44,6 +44,16 @@ lock: ## write the lock anew from pyproject.toml, with the newest versions it al
 	mv "$$folder/lock" $(LOCK); \
 	echo "lock: $$(grep -vc '^#' $(LOCK)) packages in $(LOCK)"
 
+# -- the fleet on this machine -------------------------------------------------------------------------
+
+.PHONY: up
+up: $(INSTALLED) ## a whole fleet until Ctrl-C; DETACH=1: in the background
+	@$(VENV)/bin/lorafleet up $(if $(DETACH),--detach)
+
+.PHONY: down
+down: $(INSTALLED) ## stop the fleet that runs in the background
+	@$(VENV)/bin/lorafleet down
+
 # -- checks --------------------------------------------------------------------------------------------
 
 .PHONY: test
