@@ -1,0 +1,73 @@
+"""The engine without a model keeps every promise of the port, and its timing table."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.replica_worker.engine.timed.engine import TimedEngine
+from services.replica_worker.engine.timed.policy import TimedPolicy
+from tests.integration.engine_suite import (
+    CHUNK_TOKENS,
+    CONTEXT_TOKENS,
+    SLOTS,
+    EngineSuite,
+    Subject,
+    mix_faults,
+    prompt_of,
+)
+from tests.support.random_adapter import RandomAdapter, write_adapter
+from tests.support.token_log import TokenLog, greedy
+
+BASE_HASH = "b" * 64
+POLICY = msgspec.structs.replace(
+    TimedPolicy.instant(BASE_HASH, slots=SLOTS),
+    max_context_tokens=CONTEXT_TOKENS,
+    prefill_chunk_tokens=CHUNK_TOKENS,
+    eos_one_in=50,
+)
+
+
+@pytest.fixture
+async def subject(tmp_path: Path) -> AsyncIterator[Subject]:
+    engine, log = TimedEngine(POLICY), TokenLog()
+    info = await engine.start(log.on_step)
+    yield Subject(engine, log, info, lambda seed: write_adapter(tmp_path, RandomAdapter(seed=seed), BASE_HASH))
+    await engine.close()
+
+
+class TestTimedEngine(EngineSuite):
+    async def test_the_mix_checker_notices_a_wrong_slot(
+        self, subject: Subject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for slot in range(SLOTS):
+            await subject.put(slot, seed=slot)
+        engine = subject.engine
+        assert isinstance(engine, TimedEngine)
+        honest = engine._digest
+
+        def shifted_in_company(sequence):  # type: ignore[no-untyped-def]
+            right = honest(sequence)
+            return "someone else" if len(engine._schedule.running) > 1 else right
+
+        monkeypatch.setattr(engine, "_digest", shifted_in_company)
+        assert len(await mix_faults(subject)) > 20
+
+
+async def test_time_passes_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def note(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    monkeypatch.setattr("services.replica_worker.engine.timed.engine.asyncio.sleep", note)
+    policy = TimedPolicy(base_model_hash=BASE_HASH)
+    engine, log = TimedEngine(policy), TokenLog()
+    await engine.start(log.on_step)
+    engine.submit(greedy("a", prompt_of(1, 400), max_tokens=3))
+    await log.until_ended("a")
+    await engine.close()
+    assert slept == pytest.approx([0.050 + 400 / 8000, 0.050, 0.050])
