@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 
-from shared.bus.nats import BusOptions, connect
-
 from services.placement.app import TURN_S, Placement, PlacementPolicy
 from services.placement.core.membership import MembershipPolicy
 from services.placement.io.meters import Meters
 from services.placement.settings import PREFIX, Settings
+from shared.bus.nats import BusOptions, connect
 from shared.runtime import logs
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import Metrics
