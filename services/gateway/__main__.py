@@ -1,0 +1,82 @@
+"""`python -m services.gateway`: the gateway's parts, put together and run until a signal."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import msgspec
+
+from services.gateway.app import Draws, Gateway
+from services.gateway.conversations import Conversations, Desk, Policies
+from services.gateway.core.directory import Directory
+from services.gateway.core.fleet import Fleet
+from services.gateway.following import Audience, Following
+from services.gateway.io.chat_route import ChatRoute
+from services.gateway.io.http import application
+from services.gateway.io.server import HttpServer
+from services.gateway.post import Post
+from services.gateway.records import Records
+from services.gateway.replicas import Replicas
+from services.gateway.settings import PREFIX, GatewaySettings
+from shared.bus.nats import BusOptions, connect
+from shared.bus.port import Bus
+from shared.runtime import logs, settings
+from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.metrics import Metrics
+from shared.runtime.service import Part, periodically, run_main, run_until_stopped
+
+TICK_S = 0.1
+REPORT_S = 1.0
+
+
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
+    """`parts` in the order of their start: the HTTP door opens last and closes first."""
+
+    gateway: Gateway
+    server: HttpServer
+    parts: tuple[Part, ...]
+
+
+def assemble(chosen: GatewaySettings, bus: Bus, clock: Clock) -> Assembly:
+    # A process that was restarted must not get, or answer for, what its predecessor had asked for.
+    gateway_id = f"{chosen.gateway_id}-{secrets.token_hex(4)}"
+    metrics = Metrics("gateway")
+    post = Post(bus, gateway_id)
+    desk = Desk(
+        gateway_id=gateway_id, fleet=Fleet(chosen.fresh_s), post=post, records=Records(metrics), clock=clock,
+        policies=Policies(
+            streams=chosen.streams, routing=chosen.routing, most_waiting_bytes=chosen.most_waiting_bytes
+        ),
+    )  # fmt: skip
+    conversations = Conversations(desk)
+    audience = Audience(
+        gateway_id=gateway_id, directory=Directory(), fleet=desk.fleet, conversations=conversations,
+        replicas=Replicas(desk, conversations),
+    )  # fmt: skip
+    following = Following(bus, clock, audience)
+    draws = Draws(unique_id=lambda: secrets.token_hex(12), seed=lambda: secrets.randbits(63))
+    gateway = Gateway(desk, audience, following, draws)
+    app = application(gateway, ChatRoute(gateway, chosen.largest_body_bytes), metrics)
+    server = HttpServer(app, (chosen.host, chosen.port), chosen.slow_write_s, chosen.drain_s)
+    ticks = periodically(clock, TICK_S, gateway.tick)
+    reports = periodically(clock, REPORT_S, gateway.report)
+    return Assembly(gateway=gateway, server=server, parts=(post, following, ticks, reports, gateway, server))
+
+
+async def main() -> None:
+    chosen = settings.read(GatewaySettings, PREFIX, os.environ)
+    logs.configure("gateway", chosen.gateway_id)
+    bus = await connect(
+        BusOptions(
+            url=chosen.nats_url, user=chosen.nats_user, password=chosen.nats_password, client_name=chosen.gateway_id
+        )
+    )
+    try:
+        await run_until_stopped("gateway", assemble(chosen, bus, SystemClock()).parts)
+    finally:
+        await bus.close()
+
+
+if __name__ == "__main__":
+    run_main(main())

@@ -1,0 +1,111 @@
+"""The gateway between its HTTP door and the bus: lets requests in, keeps time, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from services.gateway.conversations import Conversation, Conversations, Desk
+from services.gateway.core import refusal
+from services.gateway.core.chat import ChatRequest
+from services.gateway.core.completion import Heading
+from services.gateway.core.directory import Caller, Listed
+from services.gateway.core.refusal import Refusal
+from services.gateway.following import Audience, Following
+from services.gateway.records import RequestRecord
+from shared.messages.reports import GatewayReport
+
+BASE = "base"
+"""What `x-adapter-id` says where no adapter is applied."""
+
+
+class Draws(msgspec.Struct, frozen=True, kw_only=True):
+    """Where chance comes from."""
+
+    unique_id: Callable[[], str]
+    seed: Callable[[], int]
+
+
+class Admitted:
+    """An exchange that the HTTP door holds in its hand."""
+
+    def __init__(self, conversations: Conversations, conversation: Conversation, heading: Heading) -> None:
+        self._conversations = conversations
+        self._conversation = conversation
+        self.outlet = conversation.outlet
+        self.adapter_id = conversation.record.adapter_id
+        self.heading = heading
+
+    def leave(self, reason: str) -> None:
+        self._conversations.leave(self._conversation, reason)
+
+
+class Gateway:
+    """Everything in here happens between two awaits: a decision never sees half of a change."""
+
+    def __init__(self, desk: Desk, audience: Audience, following: Following, draws: Draws) -> None:
+        self._desk = desk
+        self._directory = audience.directory
+        self._conversations = audience.conversations
+        self._replicas = audience.replicas
+        self._following = following
+        self._draws = draws
+        self._sequence = 0
+        self._stopping = False
+
+    def authenticate(self, authorization: str | None) -> Caller | Refusal:
+        return self._directory.authenticate(authorization, self._following.current)
+
+    def models(self, caller: Caller) -> tuple[Listed, ...]:
+        return self._directory.models(caller)
+
+    def unique_id(self) -> str:
+        return self._draws.unique_id()
+
+    def begin(self, caller: Caller, chat: ChatRequest, request_id: str) -> Admitted | Refusal:
+        target = self._directory.resolve(caller, chat.model, self._following.current)
+        if isinstance(target, Refusal):
+            return target
+        if (reason := self.not_ready()) is not None:
+            return refusal.unavailable(reason, code="not_ready")
+        call_id = self._draws.unique_id()
+        record = RequestRecord(
+            request_id=request_id, call_id=call_id, tenant_id=caller.tenant_id, key_id=caller.key_id,
+            model=chat.model, adapter_id=target.adapter.adapter_id if target.adapter is not None else BASE,
+            stream=chat.stream, began_s=self._desk.clock.now_s(),
+        )  # fmt: skip
+        conversation = Conversation(chat, target, record)
+        self._conversations.begin(conversation, self._draws.seed())
+        heading = Heading(
+            completion_id=f"chatcmpl-{call_id}", created_s=int(self._desk.clock.wall_s()), model=chat.model
+        )
+        return Admitted(self._conversations, conversation, heading)
+
+    def turned_away(self, refusal: Refusal) -> None:
+        self._desk.records.turned_away(refusal)
+
+    def not_ready(self) -> str | None:
+        return "The gateway is shutting down." if self._stopping else self._following.not_current()
+
+    async def start(self) -> None:
+        """Ready to be asked; whether it can answer is what `not_ready` says."""
+
+    async def stop(self) -> None:
+        self._stopping = True
+
+    async def tick(self) -> None:
+        """Deadlines, several times a second."""
+        self._conversations.tick()
+        self._replicas.tick(hearing=self._following.current)
+
+    async def report(self) -> None:
+        """The lease on every request under way: a worker drops those of a gateway that is silent."""
+        records = self._desk.records
+        self._sequence += 1
+        report = GatewayReport(
+            gateway_id=self._desk.gateway_id, sequence=self._sequence, streams=len(self._conversations),
+            requests=records.requests, refused=records.refused, tokens=records.tokens,
+            sent_tokens=self._desk.fleet.promised_tokens(),
+        )  # fmt: skip
+        await self._desk.post.report(report)

@@ -1,0 +1,233 @@
+"""The requests under way: hears something, lets the cores decide, applies it. Nothing in here waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from services.gateway.core import streams
+from services.gateway.core.chat import ChatRequest, promised_tokens
+from services.gateway.core.directory import Target
+from services.gateway.core.fleet import Fleet
+from services.gateway.core.refusal import Refusal
+from services.gateway.core.routing import Question, RoutingPolicy, choose
+from services.gateway.core.streams import Abandon, Action, Ask, Deliver, Fail, Open, Phase, Reroute, Restart, Stream
+from services.gateway.io.outlet import Outlet
+from services.gateway.post import Post
+from services.gateway.records import Records, RequestRecord
+from shared.messages.generation import Accepted, Answer, GenerateRequest, Queued, Refused, Sampling, TokenChunk
+from shared.messages.identity import key_of
+from shared.runtime.clock import Clock
+
+_CANCEL_AGAIN_S = 2.0
+_REMEMBER_CANCELS_S = 60.0
+
+
+class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    streams: streams.StreamPolicy
+    routing: RoutingPolicy
+    most_waiting_bytes: int
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """What every conversation works with."""
+
+    gateway_id: str
+    fleet: Fleet
+    post: Post
+    records: Records
+    clock: Clock
+    policies: Policies
+
+
+class Conversation:
+    """One request: its state, where its tokens go, and what will be recorded of it."""
+
+    def __init__(self, chat: ChatRequest, target: Target, record: RequestRecord) -> None:
+        self.chat = chat
+        self.target = target
+        self.tokens = promised_tokens(chat, target.max_context_tokens)
+        self.record = record
+        self.outlet = Outlet(streaming=chat.stream)
+        self.stream = Stream(request_id=record.call_id, restartable=not chat.stream, began_s=record.began_s)
+
+
+class Conversations:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._live: dict[str, Conversation] = {}
+        self._cancelled_at_s: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def begin(self, conversation: Conversation, seed: int) -> None:
+        """`seed` is used if the client named none."""
+        if conversation.chat.seed is None:
+            conversation.chat = msgspec.structs.replace(conversation.chat, seed=seed)
+        self._desk.records.streams.inc()
+        self._apply(conversation, self._route(conversation))
+
+    def leave(self, conversation: Conversation, reason: str) -> None:
+        """The client is gone. Does nothing once the conversation is over."""
+        self._apply(conversation, streams.left(conversation.stream, reason))
+
+    def on_answer(self, answer: Answer) -> None:
+        conversation = self._live.get(answer.request_id)
+        if conversation is None:
+            return
+        now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
+        match answer:
+            case Queued():
+                self._desk.fleet.sends(answer.replica_id).answered(answer.request_id)
+                self._apply(conversation, streams.queued(conversation.stream, answer, now_s))
+            case Accepted():
+                self._desk.fleet.sends(answer.replica_id).answered(answer.request_id)
+                self._apply(conversation, streams.accepted(conversation.stream, answer, policy, now_s))
+            case Refused():
+                self._apply(conversation, streams.refused(conversation.stream, answer, policy))
+
+    def on_unanswered(self, bus_id: str) -> None:
+        if (conversation := self._live.get(bus_id)) is not None:
+            policy = self._desk.policies.streams
+            self._apply(conversation, streams.unanswered(conversation.stream, bus_id, policy))
+
+    def on_chunks(self, replica_id: str, chunks: Iterable[TokenChunk]) -> None:
+        """One frame of a replica."""
+        now_s, policies = self._desk.clock.now_s(), self._desk.policies
+        for chunk in chunks:
+            conversation = self._live.get(chunk.request_id)
+            if conversation is None:
+                self._cancel_stray(replica_id, chunk, now_s)
+                continue
+            self._apply(conversation, streams.chunk(conversation.stream, chunk, policies.streams, now_s))
+            if conversation.outlet.waiting_bytes > policies.most_waiting_bytes and conversation.chat.stream:
+                self._apply(conversation, streams.overflowed(conversation.stream, policies.most_waiting_bytes))
+
+    def lose(self, replica_id: str, reason: str, is_lost: Callable[[Stream], bool]) -> None:
+        """Those streams of a replica for which `is_lost` holds will hear nothing more from it."""
+        for conversation in list(self._live.values()):
+            stream = conversation.stream
+            if stream.replica_id == replica_id and is_lost(stream):
+                self._apply(conversation, streams.lost(stream, reason, self._desk.policies.streams))
+
+    def replicas(self) -> set[str]:
+        """Those that work on something for this gateway."""
+        return {conversation.stream.replica_id for conversation in self._live.values()}
+
+    def tick(self) -> None:
+        now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
+        for conversation in list(self._live.values()):
+            self._apply(conversation, streams.tick(conversation.stream, policy, now_s))
+        old = [name for name, at_s in self._cancelled_at_s.items() if now_s - at_s > _REMEMBER_CANCELS_S]
+        for name in old:
+            del self._cancelled_at_s[name]
+
+    def _apply(self, conversation: Conversation, step: streams.Step) -> None:
+        conversation.stream, actions = step
+        for action in actions:
+            self._act(conversation, action)
+
+    def _act(self, conversation: Conversation, action: Action) -> None:
+        match action:
+            case Deliver():
+                self._deliver(conversation, action)
+            case Open():
+                self._open(conversation, action.accepted)
+            case Ask():
+                self._ask(conversation, action)
+            case Abandon():
+                self._abandon(action)
+            case Reroute():
+                self._desk.records.failed_over(action.cause)
+                self._apply(conversation, self._route(conversation))
+            case Restart():
+                conversation.outlet.restart()
+                conversation.record.tokens = 0
+            case Fail():
+                self._fail(conversation, action.refusal)
+
+    def _route(self, conversation: Conversation) -> streams.Step:
+        desk, target, stream = self._desk, conversation.target, conversation.stream
+        now_s = desk.clock.now_s()
+        question = Question(
+            adapter_id=target.adapter.adapter_id if target.adapter is not None else None,
+            owners=desk.fleet.owners(target.pool_ids[0], target.adapter) if target.adapter is not None else 0,
+            tokens=conversation.tokens,
+            tried=stream.tried,
+        )
+        candidates = desk.fleet.candidates(target.pool_ids, target.adapter, now_s)
+        return streams.chosen(stream, choose(question, candidates, desk.policies.routing), now_s)
+
+    def _ask(self, conversation: Conversation, ask: Ask) -> None:
+        self._live[ask.bus_id] = conversation
+        self._desk.fleet.sends(ask.replica_id).sent(ask.bus_id, conversation.tokens)
+        record = conversation.record
+        record.replica_id, record.attempts, record.reason = ask.replica_id, ask.attempt + 1, ask.reason
+
+        def on_failed(why: Refusal) -> None:
+            self._apply(conversation, streams.undelivered(conversation.stream, ask.bus_id, why))
+
+        self._desk.post.generate(self._request(conversation, ask), ask.replica_id, on_failed)
+
+    def _request(self, conversation: Conversation, ask: Ask) -> GenerateRequest:
+        chat, target = conversation.chat, conversation.target
+        assert chat.seed is not None, "begin draws one"
+        waited_s = self._desk.clock.now_s() - conversation.record.began_s
+        return GenerateRequest(
+            request_id=ask.bus_id,
+            gateway_id=self._desk.gateway_id,
+            tenant_id=target.tenant_id,
+            pool_id=ask.pool_id,
+            base_model_hash=target.base_model_hash,
+            messages=chat.messages,
+            sampling=Sampling(
+                seed=chat.seed, max_tokens=chat.max_tokens, temperature=chat.temperature, top_p=chat.top_p,
+                stop=chat.stop,
+            ),
+            adapter_id=target.adapter.adapter_id if target.adapter is not None else None,
+            digest=target.adapter.digest if target.adapter is not None else None,
+            attempt=ask.attempt,
+            deadline_s=max(0.0, self._desk.policies.streams.first_token_s - waited_s),
+            cache_salt=key_of(target.tenant_id),
+        )  # fmt: skip
+
+    def _abandon(self, abandon: Abandon) -> None:
+        self._live.pop(abandon.bus_id, None)
+        self._desk.fleet.sends(abandon.replica_id).ended(abandon.bus_id)
+        if abandon.tell:
+            self._cancelled_at_s[abandon.bus_id] = self._desk.clock.now_s()
+            self._desk.post.cancel(abandon.replica_id, abandon.bus_id, abandon.reason)
+
+    def _cancel_stray(self, replica_id: str, chunk: TokenChunk, now_s: float) -> None:
+        """Somebody still works on what nobody wants: tell it again, if a cancel is not just on its way."""
+        told_at_s = self._cancelled_at_s.get(chunk.request_id)
+        if chunk.finish is None and (told_at_s is None or now_s - told_at_s > _CANCEL_AGAIN_S):
+            self._cancelled_at_s[chunk.request_id] = now_s
+            self._desk.post.cancel(replica_id, chunk.request_id, "nobody waits for it")
+
+    def _open(self, conversation: Conversation, accepted: Accepted) -> None:
+        conversation.record.tier = accepted.tier
+        conversation.record.prompt_tokens = accepted.prompt_tokens
+        conversation.outlet.open(accepted)
+
+    def _deliver(self, conversation: Conversation, deliver: Deliver) -> None:
+        record = conversation.record
+        if record.ttft_s is None:
+            self._desk.records.first_token(record, self._desk.clock.now_s())
+        record.tokens += deliver.tokens
+        conversation.outlet.put(deliver)
+        if deliver.finish is not None:
+            self._end(conversation, deliver.finish.reason)
+
+    def _fail(self, conversation: Conversation, refusal: Refusal) -> None:
+        conversation.outlet.fail(refusal)
+        conversation.record.reason = refusal.message
+        self._end(conversation, refusal.code or str(refusal.status))
+
+    def _end(self, conversation: Conversation, outcome: str) -> None:
+        assert conversation.stream.phase is Phase.DONE, "only the last action ends a request"
+        conversation.record.outcome = outcome
+        self._desk.records.streams.dec()
+        self._desk.records.ended(conversation.record, self._desk.clock.now_s())

@@ -1,0 +1,72 @@
+"""Every way in which the gateway says no, as one value: OpenAI's envelope, the status and the retry headers."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from shared.messages.generation import Refused
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """`message` is one sentence for the customer. `heals` says whether the same request may succeed later;
+    `retry_after_s` is then when, if anybody knows."""
+
+    status: int
+    message: str
+    type: str
+    code: str | None = None
+    param: str | None = None
+    heals: bool = False
+    retry_after_s: float | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What official clients read to decide whether to repeat the request, and when."""
+        if not self.heals:
+            return {"x-should-retry": "false"}
+        return {"retry-after": str(max(1, math.ceil(self.retry_after_s or 1.0)))}
+
+    @property
+    def envelope(self) -> bytes:
+        """OpenAI's error body: clients read these four fields and only inside `error`."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return msgspec.json.encode({"error": error})
+
+
+def bad_request(message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> Refusal:
+    return Refusal(status=status, message=message, type="invalid_request_error", param=param, code=code)
+
+
+def unauthorised(message: str) -> Refusal:
+    return Refusal(status=401, message=message, type="invalid_request_error", code="invalid_api_key")
+
+
+def model_not_found(model: str) -> Refusal:
+    """The same for an unknown and a foreign model, so that nobody learns what others call theirs."""
+    message = f"The model `{model}` does not exist or you do not have access to it."
+    return Refusal(status=404, message=message, type="invalid_request_error", param="model", code="model_not_found")
+
+
+def unavailable(reason: str, *, code: str = "unavailable", retry_after_s: float | None = None) -> Refusal:
+    """Nothing is wrong with the request: it can be repeated as it is."""
+    return Refusal(
+        status=503, message=reason, type="server_error", code=code, heals=True, retry_after_s=retry_after_s or 1.0
+    )
+
+
+def failed(message: str, *, code: str) -> Refusal:
+    """The fleet failed at this very request; repeating it would do the same harm."""
+    return Refusal(status=500, message=message, type="server_error", code=code)
+
+
+def of_replica(refused: Refused) -> Refusal:
+    """What a replica's last word becomes at the door."""
+    if refused.code == "context_length_exceeded":
+        return bad_request(refused.message, param="messages", code=refused.code)
+    if refused.code == "invalid_request":
+        return bad_request(refused.message, code=refused.code)
+    if refused.code == "adapter_failed":
+        return failed(refused.message, code=refused.code)
+    return unavailable(refused.message, code=refused.code, retry_after_s=refused.retry_after_s)

@@ -1,0 +1,112 @@
+"""Which replica gets a request: a resident owner, unless another is lighter by a margin or all are full."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from services.gateway.core.fleet import Candidate
+from shared.hashing import rank
+from shared.messages.reports import TIERS
+
+
+class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`margin_tokens`: how much lighter another owner must be to be worth a cold load.
+    Above `spill_above` of a pool's rows in use, no choice may lift a replica past `bound` times the mean load."""
+
+    margin_tokens: int = 8_000
+    spill_above: float = 0.7
+    bound: float = 1.25
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to be placed. `adapter_id` None is the base model; `tokens` is what the request promises to
+    hold and produce; `tried` are the replicas that must not be asked again."""
+
+    adapter_id: str | None
+    owners: int
+    tokens: int
+    tried: Collection[str] = ()
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    replica_id: str
+    pool_id: str
+    incarnation: str
+    reason: str
+
+
+class NoChoice(msgspec.Struct, frozen=True, kw_only=True):
+    reason: str
+
+
+def choose(question: Question, candidates: Sequence[Candidate], policy: RoutingPolicy) -> Choice | NoChoice:
+    """`candidates` are the members of every pool that can serve the request, usable or not."""
+    usable = [c for c in candidates if not c.unusable and c.replica_id not in question.tried]
+    if not usable:
+        return NoChoice(reason=_why_none(question, candidates))
+    if question.adapter_id is None:
+        return _choice(_lightest(usable), "the least loaded replica of the base model")
+    order = rank(question.adapter_id, {c.replica_id: c.weight for c in candidates})
+    full = _full(question, usable, policy)
+    fit = {c.replica_id: c for c in usable if c.replica_id not in full}
+    owners = [fit[name] for name in order[: question.owners] if name in fit]
+    if owners:
+        return _among(owners, policy)
+    for name in order[question.owners :]:
+        if name in fit:
+            return _choice(fit[name], "no owner can take it: the next in the ranking")
+    return _choice(_lightest(usable), "every replica is overloaded: the least loaded")
+
+
+def _among(owners: Sequence[Candidate], policy: RoutingPolicy) -> Choice:
+    """The owner in whose fastest tier the adapter is; load decides between two resident ones, and rank
+    between two that are not, so that one of them warms up rather than both."""
+    best = min(owners, key=lambda owner: (_warmth(owner), owner.load_tokens if owner.tier == "gpu" else 0))
+    lightest = _lightest(owners)
+    if best.load_tokens - lightest.load_tokens > policy.margin_tokens:
+        return _choice(lightest, f"lighter than the {_place(best)} owner by more than {policy.margin_tokens} tokens")
+    return _choice(best, f"the {_place(best)} owner")
+
+
+def _warmth(owner: Candidate) -> int:
+    """Disk counts like nothing: it is on every owner's disk sooner or later, and rank must decide then."""
+    return min(TIERS.index(owner.tier), TIERS.index("disk"))
+
+
+def _place(owner: Candidate) -> str:
+    return {"gpu": "resident", "ram": "RAM-holding"}.get(owner.tier, "first-ranked")
+
+
+def _full(question: Question, usable: Sequence[Candidate], policy: RoutingPolicy) -> frozenset[str]:
+    """Consistent hashing with bounded loads, once the pool is busy enough for it to matter."""
+    rows = sum(candidate.max_rows for candidate in usable)
+    if not rows or sum(candidate.requests for candidate in usable) <= policy.spill_above * rows:
+        return frozenset()
+    weight = sum(candidate.weight for candidate in usable)
+    mean = (sum(candidate.load_tokens for candidate in usable) + question.tokens) / weight
+    return frozenset(
+        candidate.replica_id
+        for candidate in usable
+        if candidate.load_tokens + question.tokens > policy.bound * mean * candidate.weight
+    )
+
+
+def _lightest(candidates: Sequence[Candidate]) -> Candidate:
+    return min(candidates, key=lambda candidate: (candidate.load_tokens / candidate.weight, candidate.replica_id))
+
+
+def _choice(candidate: Candidate, reason: str) -> Choice:
+    return Choice(
+        replica_id=candidate.replica_id, pool_id=candidate.pool_id, incarnation=candidate.incarnation, reason=reason
+    )
+
+
+def _why_none(question: Question, candidates: Sequence[Candidate]) -> str:
+    if not candidates:
+        return "No replica serves this model's pool at the moment."
+    reasons = [
+        f"{c.replica_id}: {'already tried' if c.replica_id in question.tried else c.unusable}" for c in candidates
+    ]
+    return f"No replica can take the request ({'; '.join(reasons[:5])})."

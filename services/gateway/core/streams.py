@@ -1,0 +1,276 @@
+"""The life of one request: asked, queued, accepted, streaming, done; and what each thing heard leads to.
+
+Every attempt has an id of its own on the bus, so that what an abandoned replica still says is told apart
+from what the current one says. Functions here take a state and return the next one with the actions that
+the shell applies, in order.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from services.gateway.core import refusal
+from services.gateway.core.refusal import Refusal
+from services.gateway.core.routing import Choice, NoChoice
+from shared.messages.generation import Accepted, Finish, Queued, Refused, TokenChunk
+
+
+class Phase(StrEnum):
+    CHOOSING = "choosing"
+    ASKED = "asked"
+    QUEUED = "queued"
+    ACCEPTED = "accepted"
+    STREAMING = "streaming"
+    DONE = "done"
+
+
+class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Deadlines: `queued_s` for a sign of life, `accept_s` for the adapter and a place in the engine, both of
+    one attempt; `first_token_s` over all attempts; `stall_s` between two tokens. `most_attempts` replicas are
+    asked, each once; a request on which `most_deaths` of them were lost is not passed on."""
+
+    queued_s: float = 1.0
+    accept_s: float = 30.0
+    first_token_s: float = 60.0
+    stall_s: float = 60.0
+    most_attempts: int = 3
+    most_deaths: int = 2
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """`began_s` is when the request came, `since_s` when its phase began or the last token came;
+    `next_position` that of the next token of this attempt; `shown` whether a token of this request has left for
+    the client; `early` what came before Accepted did. `restartable` requests (not streamed) may begin again at
+    any time."""
+
+    request_id: str
+    restartable: bool
+    began_s: float
+    phase: Phase = Phase.CHOOSING
+    attempt: int = 0
+    replica_id: str = ""
+    incarnation: str = ""
+    since_s: float = 0.0
+    tried: tuple[str, ...] = ()
+    deaths: int = 0
+    next_position: int = 0
+    opened: bool = False
+    shown: bool = False
+    early: tuple[TokenChunk, ...] = ()
+    last_refusal: Refusal | None = None
+
+    @property
+    def bus_id(self) -> str:
+        """The id of the current attempt on the bus."""
+        return bus_id(self.request_id, self.attempt)
+
+
+def bus_id(request_id: str, attempt: int) -> str:
+    return f"{request_id}-{attempt}"
+
+
+class Reroute(msgspec.Struct, frozen=True, kw_only=True):
+    """Choose another replica than those tried; then call `chosen`. `cause` is one word for the counter."""
+
+    cause: str
+    reason: str
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Send the request to this replica under this id."""
+
+    replica_id: str
+    pool_id: str
+    bus_id: str
+    attempt: int
+    reason: str
+
+
+class Abandon(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing more is wanted of this attempt. `tell` the replica, if it may still work on it."""
+
+    replica_id: str
+    bus_id: str
+    tell: bool
+    reason: str
+
+
+class Open(msgspec.Struct, frozen=True, kw_only=True):
+    """The response may begin."""
+
+    accepted: Accepted
+
+
+class Deliver(msgspec.Struct, frozen=True, kw_only=True):
+    """Text of `tokens` tokens for the client; `first` is the first one it gets."""
+
+    text: str
+    tokens: int
+    first: bool
+    finish: Finish | None = None
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True):
+    """Forget the text collected so far: another replica begins anew."""
+
+
+class Fail(msgspec.Struct, frozen=True, kw_only=True):
+    """End with this refusal: as a status before Open, as an error event after it."""
+
+    refusal: Refusal
+
+
+Action = Reroute | Ask | Abandon | Open | Deliver | Restart | Fail
+Step = tuple[Stream, tuple[Action, ...]]
+
+
+def chosen(stream: Stream, choice: Choice | NoChoice, now_s: float) -> Step:
+    """The answer to Reroute, and how a request begins."""
+    if isinstance(choice, NoChoice):
+        return _fail(stream, stream.last_refusal or refusal.unavailable(choice.reason, code="no_replica"))
+    attempt = stream.attempt + 1
+    asked = msgspec.structs.replace(
+        stream, phase=Phase.ASKED, attempt=attempt, replica_id=choice.replica_id, incarnation="", since_s=now_s,
+        tried=(*stream.tried, choice.replica_id), next_position=0, early=(),
+    )  # fmt: skip
+    ask = Ask(
+        replica_id=choice.replica_id, pool_id=choice.pool_id, bus_id=asked.bus_id, attempt=stream.attempt,
+        reason=choice.reason,
+    )  # fmt: skip
+    return asked, (ask,)
+
+
+def unanswered(stream: Stream, answered_id: str, policy: StreamPolicy) -> Step:
+    """The bus says that nobody serves the replica's subject: nothing was begun there."""
+    if answered_id != stream.bus_id or stream.phase is not Phase.ASKED:
+        return stream, ()
+    return _elsewhere(stream, policy, "no_responders", f"Replica {stream.replica_id} is gone.", tell=False)
+
+
+def queued(stream: Stream, message: Queued, now_s: float) -> Step:
+    if message.request_id != stream.bus_id or stream.phase is not Phase.ASKED:
+        return stream, ()
+    heard = msgspec.structs.replace(stream, phase=Phase.QUEUED, incarnation=message.incarnation, since_s=now_s)
+    return heard, ()
+
+
+def accepted(stream: Stream, message: Accepted, policy: StreamPolicy, now_s: float) -> Step:
+    """The response may begin; chunks that overtook this answer follow at once."""
+    if message.request_id != stream.bus_id or stream.phase not in (Phase.ASKED, Phase.QUEUED):
+        return stream, ()
+    actions: tuple[Action, ...] = () if stream.opened else (Open(accepted=message),)
+    state = msgspec.structs.replace(
+        stream, phase=Phase.ACCEPTED, incarnation=message.incarnation, since_s=now_s, opened=True, early=()
+    )
+    for early in stream.early:
+        state, more = chunk(state, early, policy, now_s)
+        actions += more
+    return state, actions
+
+
+def refused(stream: Stream, message: Refused, policy: StreamPolicy) -> Step:
+    if message.request_id != stream.bus_id or stream.phase not in (Phase.ASKED, Phase.QUEUED):
+        return stream, ()
+    why = refusal.of_replica(message)
+    if not message.elsewhere:
+        return _fail(stream, why)
+    remembered = msgspec.structs.replace(stream, last_refusal=why)
+    return _elsewhere(remembered, policy, message.code, message.message, tell=False)
+
+
+def chunk(stream: Stream, piece: TokenChunk, policy: StreamPolicy, now_s: float) -> Step:
+    """The hot path: one token for the client, each position once and in order."""
+    if stream.phase is Phase.DONE or piece.request_id != stream.bus_id:
+        return stream, ()
+    if stream.phase in (Phase.ASKED, Phase.QUEUED):
+        return msgspec.structs.replace(stream, early=(*stream.early, piece)), ()
+    tokens = len(piece.token_ids)
+    if tokens and piece.position != stream.next_position:
+        if piece.position < stream.next_position:
+            return stream, ()
+        return lost(stream, f"Tokens of replica {stream.replica_id} were lost on the way.", policy)
+    if piece.finish is not None:
+        return _finish(stream, piece, piece.finish, policy)
+    state = msgspec.structs.replace(
+        stream, phase=Phase.STREAMING, since_s=now_s, next_position=stream.next_position + tokens, shown=True
+    )
+    return state, (Deliver(text=piece.text, tokens=tokens, first=not stream.shown),)
+
+
+def lost(stream: Stream, reason: str, policy: StreamPolicy) -> Step:
+    """The replica, or something that it said, is gone for good."""
+    if stream.phase in (Phase.CHOOSING, Phase.DONE):
+        return stream, ()
+    died = msgspec.structs.replace(stream, deaths=stream.deaths + (stream.phase is not Phase.ASKED))
+    if died.shown and not died.restartable:
+        return _fail(died, refusal.failed(f"{reason} The answer is incomplete.", code="replica_lost"), tell=True)
+    if died.deaths >= policy.most_deaths:
+        message = f"{died.deaths} replicas were lost while they worked on this request, so no other is asked."
+        return _fail(died, refusal.failed(message, code="replica_lost"), tell=True)
+    return _elsewhere(died, policy, "lost", reason, tell=True)
+
+
+def tick(stream: Stream, policy: StreamPolicy, now_s: float) -> Step:
+    """Deadlines."""
+    waited_s = now_s - stream.since_s
+    if not stream.shown and now_s - stream.began_s > policy.first_token_s:
+        late = refusal.unavailable(f"No token came within {policy.first_token_s:g} s.", code="deadline")
+        return _fail(stream, late, tell=True)
+    match stream.phase:
+        case Phase.ASKED if waited_s > policy.queued_s:
+            reason = f"Replica {stream.replica_id} gave no sign of life within {policy.queued_s:g} s."
+            return _elsewhere(stream, policy, "silent", reason, tell=True)
+        case Phase.QUEUED if waited_s > policy.accept_s:
+            reason = f"Replica {stream.replica_id} did not begin within {policy.accept_s:g} s."
+            return _elsewhere(stream, policy, "accept_deadline", reason, tell=True)
+        case Phase.ACCEPTED | Phase.STREAMING if waited_s > policy.stall_s:
+            return lost(stream, f"Replica {stream.replica_id} produced no token for {policy.stall_s:g} s.", policy)
+    return stream, ()
+
+
+def left(stream: Stream, reason: str) -> Step:
+    """Nobody reads any more."""
+    return _fail(stream, refusal.failed(reason, code="client_left"), tell=True)
+
+
+def undelivered(stream: Stream, asked_id: str, why: Refusal) -> Step:
+    """The bus did not take the question, so it would take no other either."""
+    return _fail(stream, why) if asked_id == stream.bus_id else (stream, ())
+
+
+def overflowed(stream: Stream, most_bytes: int) -> Step:
+    """The reader is too slow for what the gateway may keep for it."""
+    message = f"The client reads too slowly: {most_bytes} bytes wait for it."
+    return _fail(stream, refusal.failed(message, code="slow_reader"), tell=True)
+
+
+def _finish(stream: Stream, piece: TokenChunk, finish: Finish, policy: StreamPolicy) -> Step:
+    if finish.reason in ("error", "cancelled"):
+        return lost(stream, f"The replica gave up: {finish.error or finish.reason}.", policy)
+    done = msgspec.structs.replace(stream, phase=Phase.DONE, shown=True)
+    last = Deliver(text=piece.text, tokens=len(piece.token_ids), first=not stream.shown, finish=finish)
+    return done, (last, _abandon(stream, "finished", tell=False))
+
+
+def _elsewhere(stream: Stream, policy: StreamPolicy, cause: str, reason: str, *, tell: bool) -> Step:
+    if stream.attempt >= policy.most_attempts:
+        gone = refusal.unavailable(f"{stream.attempt} replicas could not take the request: {reason}", code=cause)
+        return _fail(stream, stream.last_refusal or gone, tell=tell)
+    actions: tuple[Action, ...] = (_abandon(stream, reason, tell), Reroute(cause=cause, reason=reason))
+    if stream.shown:
+        actions = (actions[0], Restart(), actions[1])
+    return msgspec.structs.replace(stream, phase=Phase.CHOOSING, shown=False), actions
+
+
+def _fail(stream: Stream, why: Refusal, *, tell: bool = False) -> Step:
+    if stream.phase is Phase.DONE:
+        return stream, ()
+    asked = stream.phase is not Phase.CHOOSING
+    abandon = (_abandon(stream, why.message, tell),) if asked else ()
+    return msgspec.structs.replace(stream, phase=Phase.DONE), (*abandon, Fail(refusal=why))
+
+
+def _abandon(stream: Stream, reason: str, tell: bool) -> Abandon:
+    return Abandon(replica_id=stream.replica_id, bus_id=stream.bus_id, tell=tell, reason=reason)

@@ -1,0 +1,128 @@
+"""The gateway's ears on the bus: subscriptions for what is live, watches for what is desired."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from services.gateway.conversations import Conversations
+from services.gateway.core.directory import Directory
+from services.gateway.core.fleet import Fleet
+from services.gateway.replicas import Replicas
+from shared.bus.port import Bus, BusUnavailable, Change, Ids, Subscription
+from shared.contracts import catalog
+from shared.contracts.channel import Channel
+from shared.messages.generation import Answer, Frame
+from shared.messages.reports import ReplicaReport, Residency
+from shared.runtime.clock import Clock
+from shared.runtime.logs import get_logger
+
+_AGAIN_S = 0.5
+
+_log = get_logger(__name__)
+
+
+class Audience(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told what is heard."""
+
+    gateway_id: str
+    directory: Directory
+    fleet: Fleet
+    replicas: Replicas
+    conversations: Conversations
+
+
+class Following:
+    """Starts listening in the background, so that the HTTP door can say meanwhile that it is not ready.
+
+    The directory is full once every watch has told what there was, and stays so. It is `current` while the
+    bus is there as well: only then does a name that is not in it not exist.
+    """
+
+    def __init__(self, bus: Bus, clock: Clock, audience: Audience) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._audience = audience
+        self._subscriptions: list[Subscription] = []
+        self._task: asyncio.Task[None] | None = None
+        self._full = False
+
+    @property
+    def current(self) -> bool:
+        return self._full and self._bus.connected
+
+    def not_current(self) -> str | None:
+        """Why not, in one sentence."""
+        if not self._full:
+            return "The gateway has not yet learnt who may call what."
+        return None if self._bus.connected else "The gateway is out of touch with the fleet at the moment."
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for subscription in self._subscriptions:
+            await subscription.close()
+
+    async def _follow(self) -> None:
+        for listen in (*self._live(), *self._watches()):
+            self._subscriptions.append(await self._insist(listen))
+        self._full = True
+        _log.info("the directory is full")
+
+    async def _insist(self, listen: Callable[[], Awaitable[Subscription]]) -> Subscription:
+        """The bus, or a bucket of it, may come up after this gateway."""
+        while True:
+            try:
+                return await listen()
+            except BusUnavailable as error:
+                _log.warning("the bus cannot be followed yet", error=error)
+                await self._clock.sleep_s(_AGAIN_S)
+
+    def _live(self) -> list[Callable[[], Awaitable[Subscription]]]:
+        gateway_id, subscribe = self._audience.gateway_id, self._bus.subscribe
+        return [
+            lambda: subscribe(catalog.ANSWER, self._on_answer, gateway_id, on_unanswered=self._on_unanswered),
+            lambda: subscribe(catalog.FRAME, self._on_frame, gateway_id),
+            lambda: subscribe(catalog.REPLICA_REPORT, self._on_report),
+            lambda: subscribe(catalog.REPLICA_RESIDENCY, self._on_residency),
+        ]
+
+    def _watches(self) -> list[Callable[[], Awaitable[Subscription]]]:
+        directory, fleet = self._audience.directory, self._audience.fleet
+        return [
+            self._watch(catalog.MEMBERSHIP, fleet.put_membership),
+            self._watch(catalog.OWNER_COUNT, fleet.put_owner_count),
+            self._watch(catalog.BASE_MODEL, directory.put_base),
+            self._watch(catalog.ALIAS, directory.put_alias),
+            self._watch(catalog.API_KEY, directory.put_key),
+        ]
+
+    def _watch(
+        self, channel: Channel[Any, Any], put: Callable[[str, Any], None]
+    ) -> Callable[[], Awaitable[Subscription]]:
+        async def on_change(change: Change[Any]) -> None:
+            put(change.ids[0], change.value)
+
+        return lambda: self._bus.state(channel).watch(on_change)
+
+    async def _on_answer(self, answer: Answer, ids: Ids) -> None:
+        self._audience.conversations.on_answer(answer)
+
+    async def _on_unanswered(self, ids: Ids) -> None:
+        self._audience.conversations.on_unanswered(ids[1])
+
+    async def _on_frame(self, frame: Frame, ids: Ids) -> None:
+        self._audience.replicas.on_frame(frame)
+
+    async def _on_report(self, report: ReplicaReport, ids: Ids) -> None:
+        self._audience.replicas.on_report(report)
+
+    async def _on_residency(self, message: Residency, ids: Ids) -> None:
+        self._audience.fleet.on_residency(message)

@@ -1,0 +1,47 @@
+"""What the HTTP door needs from the gateway behind it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from services.gateway.core.chat import ChatRequest
+from services.gateway.core.completion import Heading
+from services.gateway.core.directory import Caller, Listed
+from services.gateway.core.refusal import Refusal
+from services.gateway.io.outlet import Outlet
+
+
+class Exchange(Protocol):
+    """One request that was let in. `adapter_id` is "base" for the base model."""
+
+    @property
+    def outlet(self) -> Outlet: ...
+
+    @property
+    def adapter_id(self) -> str: ...
+
+    @property
+    def heading(self) -> Heading: ...
+
+    def leave(self, reason: str) -> None:
+        """Nobody reads the outlet any more. Idempotent."""
+
+
+class Door(Protocol):
+    def authenticate(self, authorization: str | None) -> Caller | Refusal:
+        """Whose key is in this header."""
+
+    def models(self, caller: Caller) -> tuple[Listed, ...]:
+        """What the caller may call."""
+
+    def begin(self, caller: Caller, chat: ChatRequest, request_id: str) -> Exchange | Refusal:
+        """Let a request in. `request_id` is what the client will know it by."""
+
+    def unique_id(self) -> str:
+        """An id that nobody has had before."""
+
+    def turned_away(self, refusal: Refusal) -> None:
+        """Count a request that was refused before `begin` took it."""
+
+    def not_ready(self) -> str | None:
+        """Why no request can be served now, in one sentence, or None."""

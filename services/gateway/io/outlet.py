@@ -1,0 +1,63 @@
+"""Where the tokens of one request wait until its HTTP response takes them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from services.gateway.core.refusal import Refusal
+from services.gateway.core.streams import Deliver
+from shared.messages.generation import Accepted
+
+_EVENT_BYTES = 256
+"""About what the frame around a text weighs in a stream, and a Deliver in memory."""
+
+Piece = Deliver | Refusal
+
+
+class Outlet:
+    """One writer, one reader, no task. The reader awaits `wake`: a `streaming` one is woken for every batch,
+    the other at the end. A Refusal is always the last piece, and so is a Deliver with a finish."""
+
+    def __init__(self, *, streaming: bool) -> None:
+        self._streaming = streaming
+        self._accepted: Accepted | None = None
+        self._pieces: list[Piece] = []
+        self.wake = asyncio.Event()
+        self.waiting_bytes = 0
+
+    def open(self, accepted: Accepted) -> None:
+        self._accepted = accepted
+        if self._streaming:
+            self.wake.set()
+
+    def put(self, piece: Deliver) -> None:
+        self._pieces.append(piece)
+        self.waiting_bytes += _EVENT_BYTES + len(piece.text)
+        if self._streaming or piece.finish is not None:
+            self.wake.set()
+
+    def fail(self, refusal: Refusal) -> None:
+        self._pieces.append(refusal)
+        self.wake.set()
+
+    def restart(self) -> None:
+        """Forget what was put: it will come again, from elsewhere."""
+        self._pieces.clear()
+        self.waiting_bytes = 0
+
+    def verdict(self) -> Accepted | Refusal:
+        """What the response's head is made of, once `wake` was set for the first time: a request that failed
+        before its first token (not streamed: before its end) is a status, not a broken answer."""
+        decisive = self._pieces[:1] if self._streaming else self._pieces[-1:]
+        for piece in decisive:
+            if isinstance(piece, Refusal):
+                return piece
+        assert self._accepted is not None, "nothing is delivered before it is accepted"
+        return self._accepted
+
+    def take(self) -> list[Piece]:
+        """Everything that waits, and until there is more `wake` is not set."""
+        self.wake.clear()
+        pieces, self._pieces = self._pieces, []
+        self.waiting_bytes = 0
+        return pieces

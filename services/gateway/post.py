@@ -1,0 +1,88 @@
+"""What the gateway sends to replicas: each message on its way in a task of its own, so that deciding never waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from services.gateway.core import refusal
+from services.gateway.core.frames import AskReplay
+from services.gateway.core.refusal import Refusal
+from shared.bus.port import AskFailed, Bus, BusUnavailable, DeadlineExceeded, NoResponders
+from shared.contracts.catalog import ANSWER, CANCEL, GATEWAY_REPORT, GENERATE, REPLAY
+from shared.messages.generation import Cancel, GenerateRequest, Replay, Replayed
+from shared.messages.reports import GatewayReport
+from shared.runtime.logs import get_logger
+
+_CANCEL_DEADLINE_S = 2.0
+_REPLAY_DEADLINE_S = 2.0
+_UNHEARD = (NoResponders, DeadlineExceeded, AskFailed, BusUnavailable)
+
+_log = get_logger(__name__)
+
+
+class Post:
+    """Messages leave in the order of the calls. `stop` waits for those on their way."""
+
+    def __init__(self, bus: Bus, gateway_id: str) -> None:
+        self._bus = bus
+        self._gateway_id = gateway_id
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Nothing has to be ready before the first message."""
+
+    async def stop(self) -> None:
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def generate(self, request: GenerateRequest, replica_id: str, on_failed: Callable[[Refusal], None]) -> None:
+        self._send(self._generate(request, replica_id, on_failed))
+
+    def cancel(self, replica_id: str, bus_id: str, reason: str) -> None:
+        self._send(self._cancel(replica_id, bus_id, reason))
+
+    def replay(self, ask: AskReplay, on_replayed: Callable[[Replayed | str], None]) -> None:
+        """`on_replayed` is told the frames, or in one sentence why there are none."""
+        self._send(self._replay(ask, on_replayed))
+
+    async def report(self, report: GatewayReport) -> None:
+        """Lost if the bus is away: the next one heals."""
+        with contextlib.suppress(BusUnavailable):
+            await self._bus.publish(GATEWAY_REPORT, report, self._gateway_id)
+
+    def _send(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(sending)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _generate(self, request: GenerateRequest, replica_id: str, on_failed: Callable[[Refusal], None]) -> None:
+        answer_to = ANSWER.subject(self._gateway_id, request.request_id)
+        try:
+            await self._bus.publish(GENERATE, request, replica_id, answer_to=answer_to)
+        except BusUnavailable:
+            on_failed(refusal.unavailable("The gateway is out of touch with the fleet at the moment."))
+        except ValueError as error:
+            _log.warning("a request does not fit the bus", request_id=request.request_id, error=error)
+            message = "The messages are longer than a request may be."
+            on_failed(refusal.bad_request(message, param="messages", code="request_too_large", status=413))
+
+    async def _cancel(self, replica_id: str, bus_id: str, reason: str) -> None:
+        cancel = Cancel(gateway_id=self._gateway_id, request_id=bus_id, reason=reason)
+        try:
+            await self._bus.ask(CANCEL, cancel, replica_id, timeout_s=_CANCEL_DEADLINE_S)
+        except _UNHEARD as error:
+            # A replica that is gone has nothing to stop; one that goes on is told again by its own tokens.
+            _log.info("a cancel was not answered", request_id=bus_id, replica_id=replica_id, error=error)
+
+    async def _replay(self, ask: AskReplay, on_replayed: Callable[[Replayed | str], None]) -> None:
+        question = Replay(
+            gateway_id=self._gateway_id, incarnation=ask.incarnation, first=ask.first, last=ask.last
+        )  # fmt: skip
+        try:
+            replayed = await self._bus.ask(REPLAY, question, ask.replica_id, timeout_s=_REPLAY_DEADLINE_S)
+        except _UNHEARD as error:
+            on_replayed(str(error))
+            return
+        on_replayed(replayed)

@@ -1,0 +1,78 @@
+"""What is left of a request: its log line and its share of the metrics."""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.gateway.core.refusal import Refusal
+from shared.runtime.logs import get_logger
+from shared.runtime.metrics import Metrics
+
+_log = get_logger(__name__)
+
+
+class RequestRecord(msgspec.Struct, kw_only=True):
+    """Filled in while a request goes through. `call_id` is its id on the bus; `ttft_s` None: no token came."""
+
+    request_id: str
+    call_id: str
+    tenant_id: str
+    key_id: str
+    model: str
+    adapter_id: str
+    stream: bool
+    began_s: float
+    replica_id: str = ""
+    tier: str = ""
+    attempts: int = 0
+    prompt_tokens: int = 0
+    tokens: int = 0
+    ttft_s: float | None = None
+    outcome: str = ""
+    reason: str = ""
+
+
+class Records:
+    """Counts since the start, and the figures that Prometheus scrapes."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.requests = 0
+        self.refused = 0
+        self.tokens = 0
+        self.streams = metrics.gauge("streams", "Requests that are under way.")
+        self._requests = metrics.counter("requests_total", "Requests by how they ended.", ["outcome"])
+        self._ttft_s = metrics.histogram(
+            "ttft_seconds", "Time to first token by where the adapter was found.", ["tier"]
+        )
+        self._duration_s = metrics.histogram("request_seconds", "Time from a request to its end.", ["outcome"])
+        self._tokens = metrics.counter("tokens_total", "Tokens that were delivered.")
+        self._failovers = metrics.counter("failovers_total", "Requests sent to another replica, by cause.", ["cause"])
+        self._replays = metrics.counter("frame_replays_total", "Gaps in a replica's frames that were asked for again.")
+
+    def turned_away(self, refusal: Refusal) -> None:
+        """A request that never got as far as a replica."""
+        self.requests += 1
+        self.refused += 1
+        self._requests.labels(refusal.code or str(refusal.status)).inc()
+
+    def failed_over(self, cause: str) -> None:
+        self._failovers.labels(cause).inc()
+
+    def asked_replay(self) -> None:
+        self._replays.inc()
+
+    def first_token(self, record: RequestRecord, now_s: float) -> None:
+        record.ttft_s = now_s - record.began_s
+        self._ttft_s.labels(record.tier).observe(record.ttft_s)
+
+    def ended(self, record: RequestRecord, now_s: float) -> None:
+        self.requests += 1
+        self.refused += record.outcome not in ("stop", "length")
+        self.tokens += record.tokens
+        self._requests.labels(record.outcome).inc()
+        self._duration_s.labels(record.outcome).observe(now_s - record.began_s)
+        self._tokens.inc(record.tokens)
+        fields = {name: value for name, value in msgspec.structs.asdict(record).items() if not name.endswith("_s")}
+        ttft_ms = None if record.ttft_s is None else round(record.ttft_s * 1000, 1)
+        duration_ms = round((now_s - record.began_s) * 1000, 1)
+        _log.info("a request ended", **fields, ttft_ms=ttft_ms, duration_ms=duration_ms)

@@ -1,0 +1,49 @@
+"""Everything that can be set about a gateway, read once at its start."""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.gateway.core.routing import RoutingPolicy
+from services.gateway.core.streams import StreamPolicy
+from shared.messages.identity import is_subject_token
+
+PREFIX = "LORAFLEET_GATEWAY_"
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`port` 0 lets the system choose. `fresh_s`: a replica that says nothing for longer is lost.
+    `most_waiting_bytes` bounds what is kept for a client that reads slowly."""
+
+    nats_url: str
+    nats_user: str
+    nats_password: str
+    gateway_id: str
+    host: str = "127.0.0.1"
+    port: int = 8080
+    largest_body_bytes: int = 8 << 20
+    most_waiting_bytes: int = 1 << 20
+    slow_write_s: float = 30.0
+    fresh_s: float = 3.0
+    queued_s: float = 1.0
+    accept_s: float = 30.0
+    first_token_s: float = 60.0
+    stall_s: float = 60.0
+    margin_tokens: int = 8_000
+    spill_above: float = 0.7
+    load_bound: float = 1.25
+    drain_s: float = 20.0
+
+    def __post_init__(self) -> None:
+        if not is_subject_token(self.gateway_id) or len(self.gateway_id) > 48:
+            raise ValueError(f"gateway_id must be 1 to 48 of A-Z a-z 0-9 _ -, not {self.gateway_id!r}")
+
+    @property
+    def streams(self) -> StreamPolicy:
+        return StreamPolicy(
+            queued_s=self.queued_s, accept_s=self.accept_s, first_token_s=self.first_token_s, stall_s=self.stall_s
+        )
+
+    @property
+    def routing(self) -> RoutingPolicy:
+        return RoutingPolicy(margin_tokens=self.margin_tokens, spill_above=self.spill_above, bound=self.load_bound)
