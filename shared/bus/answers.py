@@ -14,6 +14,8 @@ from shared.contracts.codec import BadMessage, decode, decode_reply, encode_repl
 M = TypeVar("M")
 R = TypeVar("R")
 
+_LONGEST_FAILURE = 4000
+
 _log = logging.getLogger(__name__)
 
 
@@ -25,10 +27,10 @@ async def answer_to(
         return bounded(encode_reply(channel, await on_ask(decode(channel, payload), ids)))
     except BadMessage as error:
         _log.error("refused a question: %s", error)
-        return str(error)
+        return _sentence(error)
     except Exception as error:
         _log.exception("answering %s failed", channel.name)
-        return str(error) or type(error).__name__
+        return _sentence(error)
 
 
 def answer_of(channel: Channel[M, R], answer: bytes | str) -> R:
@@ -39,3 +41,8 @@ def answer_of(channel: Channel[M, R], answer: bytes | str) -> R:
         return decode_reply(channel, answer)
     except BadMessage as error:
         raise AskFailed(str(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    """On one line and not too long: it travels in a header."""
+    return " ".join(str(error).split())[:_LONGEST_FAILURE] or type(error).__name__

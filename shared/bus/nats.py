@@ -28,7 +28,6 @@ R = TypeVar("R")
 
 _FAILURE = "lf-error"
 _NO_RESPONDERS = "503"
-_LONGEST_FAILURE = 4000
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ class NatsBus:
     async def _answer(self, reply: str, answer: bytes | str) -> None:
         try:
             if isinstance(answer, str):
-                await self._link.publish(reply, b"", headers={_FAILURE: answer[:_LONGEST_FAILURE]})
+                await self._link.publish(reply, b"", headers={_FAILURE: answer})
             else:
                 await self._link.publish(reply, answer)
         except BusUnavailable as error:

@@ -91,7 +91,6 @@ class NatsServer:
 @asynccontextmanager
 async def nats_server(folder: Path) -> AsyncIterator[NatsServer]:
     """Started and provisioned; all it keeps is below `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     server = NatsServer(folder)
     try:
         await server.start()

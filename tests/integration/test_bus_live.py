@@ -1,0 +1,382 @@
+"""What goes by: telemetry, replies, questions. The same for the bus in memory and for NATS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.bus.port import AskFailed, BusUnavailable, DeadlineExceeded, Ids, NoResponders
+from shared.contracts import catalog
+from shared.contracts.streams import MAX_MESSAGE_BYTES
+from shared.messages.generation import Queued
+from shared.messages.operations import AskFleet, AskState, FleetView, HoldResult, LoadAdapter
+from shared.messages.reports import FleetMetrics
+from tests.support.bus_samples import frame, gateway_report, generate
+from tests.support.bus_worlds import DEADLINE_S, Heard, World, world_of
+
+LOAD = LoadAdapter(adapter_id="a1", digest="d1")
+LOADED = HoldResult(adapter_id="a1", ok=True, tier="gpu", reason="")
+BOGUS_REPORT = replace(catalog.GATEWAY_REPORT, message=AskState)
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    async with world_of(request.param, tmp_path) as made:
+        yield made
+
+
+async def test_messages_of_one_writer_arrive_in_order(world: World) -> None:
+    gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()
+    await worker.subscribe(catalog.GATEWAY_REPORT, heard)
+    for sequence in range(500):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(sequence), "g1")
+    calls = await heard.reach(500)
+    assert [message.sequence for message, _ in calls] == list(range(500))
+
+
+async def test_handlers_of_one_subscription_run_one_after_another(world: World) -> None:
+    gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()
+
+    async def slow(message: Any, ids: Ids) -> None:
+        await heard(("begin", message.sequence))
+        await asyncio.sleep(0)
+        await heard(("end", message.sequence))
+
+    await worker.subscribe(catalog.GATEWAY_REPORT, slow)
+    for sequence in range(3):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(sequence), "g1")
+    assert await heard.reach(6) == [(step, n) for n in range(3) for step in ("begin", "end")]
+
+
+async def test_readers_get_the_ids_of_the_subject_and_a_copy_of_the_message(world: World) -> None:
+    gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()
+    await worker.subscribe(catalog.GATEWAY_REPORT, heard)
+    sent = gateway_report(7)
+    await gateway.publish(catalog.GATEWAY_REPORT, sent, "g7")
+    [(received, ids)] = await heard.reach(1)
+    assert ids == ("g7",)
+    assert received == sent
+    assert received is not sent
+
+
+async def test_leading_ids_narrow_a_subscription(world: World) -> None:
+    worker, gateway, mine, all_frames = (
+        await world.connect("replica_worker"),
+        await world.connect("gateway"),
+        Heard(),
+        Heard(),
+    )
+    await gateway.subscribe(catalog.FRAME, mine, "g1")
+    await gateway.subscribe(catalog.FRAME, all_frames)
+    for gateway_id, replica_id in (("g2", "r1"), ("g1", "r1"), ("g1", "r2")):
+        await worker.publish(catalog.FRAME, frame(), gateway_id, replica_id)
+    await all_frames.reach(3)
+    assert [ids for _, ids in await mine.reach(2)] == [("g1", "r1"), ("g1", "r2")]
+
+
+async def test_answers_and_frames_of_one_gateway_are_told_apart(world: World) -> None:
+    worker, gateway, answers, frames = (
+        await world.connect("replica_worker"),
+        await world.connect("gateway"),
+        Heard(),
+        Heard(),
+    )
+    await gateway.subscribe(catalog.ANSWER, answers, "g1")
+    await gateway.subscribe(catalog.FRAME, frames, "g1")
+    queued = Queued(request_id="q1", replica_id="r1", incarnation="i1")
+    await worker.publish(catalog.ANSWER, queued, "g1", "q1")
+    await worker.publish(catalog.FRAME, frame(), "g1", "r1")
+    assert await answers.reach(1) == [(queued, ("g1", "q1"))]
+    assert await frames.reach(1) == [(frame(), ("g1", "r1"))]
+
+
+async def test_every_process_of_a_service_hears_what_is_for_each(world: World) -> None:
+    gateway = await world.connect("gateway")
+    heard = [Heard(), Heard()]
+    for each in heard:
+        await (await world.connect("replica_worker")).subscribe(catalog.GATEWAY_REPORT, each)
+    await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(), "g1")
+    for each in heard:
+        assert len(await each.reach(1)) == 1
+
+
+async def test_a_pool_shares_the_questions(world: World) -> None:
+    registry, served = await world.connect("registry"), Heard()
+    for name in ("first", "second"):
+
+        async def answer(message: AskFleet, ids: Ids, name: str = name) -> FleetView:
+            await served(name)
+            return FleetView(epoch=1, replicas=())
+
+        await (await world.connect("placement")).serve(catalog.FLEET, answer)
+    for _ in range(60):
+        await registry.ask(catalog.FLEET, AskFleet(), timeout_s=DEADLINE_S)
+    assert len(served.calls) == 60
+    assert set(served.calls) == {"first", "second"}
+
+
+async def test_a_request_to_nobody_is_told_to_the_one_who_waits_for_its_answer(world: World) -> None:
+    gateway, answers, unanswered = await world.connect("gateway"), Heard(), Heard()
+    await gateway.subscribe(catalog.ANSWER, answers, "g1", on_unanswered=unanswered)
+    await gateway.publish(catalog.GENERATE, generate(), "r1", answer_to=catalog.ANSWER.subject("g1", "q1"))
+    assert await unanswered.reach(1) == [("g1", "q1")]
+    assert answers.calls == []
+
+
+async def test_a_request_to_somebody_reaches_exactly_that_replica(world: World) -> None:
+    gateway, heard, unanswered = await world.connect("gateway"), [Heard(), Heard()], Heard()
+    await gateway.subscribe(catalog.ANSWER, Heard(), "g1", on_unanswered=unanswered)
+    for at, replica_id in enumerate(("r1", "r2")):
+        await (await world.connect("replica_worker")).subscribe(catalog.GENERATE, heard[at], replica_id)
+    await gateway.publish(catalog.GENERATE, generate("q1"), "r1", answer_to=catalog.ANSWER.subject("g1", "q1"))
+    await gateway.publish(catalog.GENERATE, generate("q2"), "r2", answer_to=catalog.ANSWER.subject("g1", "q2"))
+    assert [message.request_id for message, _ in await heard[0].reach(1)] == ["q1"]
+    assert [message.request_id for message, _ in await heard[1].reach(1)] == ["q2"]
+    assert unanswered.calls == []
+
+
+async def test_asking_nobody_fails_at_once(world: World) -> None:
+    registry = await world.connect("registry")
+    with pytest.raises(NoResponders, match=r"replica\.load\.r9"):
+        await registry.ask(catalog.LOAD, LOAD, "r9", timeout_s=DEADLINE_S)
+
+
+async def test_an_answer_that_does_not_come_in_time_is_an_exceeded_deadline(world: World) -> None:
+    registry, worker, asked = await world.connect("registry"), await world.connect("replica_worker"), Heard()
+
+    async def never(message: LoadAdapter, ids: Ids) -> HoldResult:
+        await asked(ids)
+        return await asyncio.Future()
+
+    serving = await worker.serve(catalog.LOAD, never, "r1")
+    with pytest.raises(DeadlineExceeded):
+        await registry.ask(catalog.LOAD, LOAD, "r1", timeout_s=0.05)
+    assert await asked.reach(1) == [("r1",)]
+    await serving.close()
+
+
+async def test_a_failure_reaches_the_asker_in_its_own_words(world: World) -> None:
+    registry, worker = await world.connect("registry"), await world.connect("replica_worker")
+
+    async def fail(message: LoadAdapter, ids: Ids) -> HoldResult:
+        raise RuntimeError("the slot für a1\nis taken")
+
+    await worker.serve(catalog.LOAD, fail, "r1")
+    with pytest.raises(AskFailed, match=r"^the slot für a1 is taken$"):
+        await registry.ask(catalog.LOAD, LOAD, "r1", timeout_s=DEADLINE_S)
+
+
+async def test_questions_are_answered_concurrently(world: World) -> None:
+    registry, worker, second_came = (
+        await world.connect("registry"),
+        await world.connect("replica_worker"),
+        asyncio.Event(),
+    )
+
+    async def answer(message: LoadAdapter, ids: Ids) -> HoldResult:
+        if message.adapter_id == "second":
+            second_came.set()
+        await second_came.wait()
+        return HoldResult(adapter_id=message.adapter_id, ok=True, tier="gpu", reason="")
+
+    await worker.serve(catalog.LOAD, answer, "r1")
+    questions = [LoadAdapter(adapter_id=name, digest="d") for name in ("first", "second")]
+    asked = [registry.ask(catalog.LOAD, question, "r1", timeout_s=DEADLINE_S) for question in questions]
+    assert [answer.adapter_id for answer in await asyncio.gather(*asked)] == ["first", "second"]
+
+
+async def test_an_undecodable_message_is_dropped_and_the_next_one_handled(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()
+    await worker.subscribe(catalog.GATEWAY_REPORT, heard)
+    await gateway.publish(BOGUS_REPORT, AskState(), "g1")
+    await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(2), "g1")
+    assert [message.sequence for message, _ in await heard.reach(1)] == [2]
+    assert "not a message of channel gateway.report" in caplog.text
+
+
+async def test_an_undecodable_question_fails_for_its_asker(world: World) -> None:
+    registry, worker = await world.connect("registry"), await world.connect("replica_worker")
+
+    async def answer(message: LoadAdapter, ids: Ids) -> HoldResult:
+        return LOADED
+
+    await worker.serve(catalog.LOAD, answer, "r1")
+    with pytest.raises(AskFailed, match=r"not a message of channel replica\.load"):
+        await registry.ask(replace(catalog.LOAD, message=AskState), AskState(), "r1", timeout_s=DEADLINE_S)
+    with pytest.raises(AskFailed, match=r"not a message of channel replica\.load"):
+        await registry.ask(replace(catalog.LOAD, reply=FleetView), LOAD, "r1", timeout_s=DEADLINE_S)
+    assert await registry.ask(catalog.LOAD, LOAD, "r1", timeout_s=DEADLINE_S) == LOADED
+
+
+@pytest.mark.parametrize("failure", [ValueError("no"), asyncio.CancelledError()], ids=["raises", "is cancelled inside"])
+async def test_a_handler_that_fails_costs_one_message(world: World, failure: BaseException) -> None:
+    gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()
+
+    async def fail_first(message: Any, ids: Ids) -> None:
+        if message.sequence == 1:
+            raise failure
+        await heard(message.sequence)
+
+    await worker.subscribe(catalog.GATEWAY_REPORT, fail_first)
+    for sequence in (1, 2):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(sequence), "g1")
+    assert await heard.reach(1) == [2]
+
+
+async def test_no_handler_starts_after_close(world: World) -> None:
+    gateway, worker = await world.connect("gateway"), await world.connect("replica_worker")
+    closed, still_open = Heard(), Heard()
+    subscription = await worker.subscribe(catalog.GATEWAY_REPORT, closed)
+    await subscription.close()
+    await subscription.close()
+    await worker.subscribe(catalog.GATEWAY_REPORT, still_open)
+    await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(), "g1")
+    await still_open.reach(1)
+    assert closed.calls == []
+
+
+async def test_close_lets_a_running_handler_finish_and_starts_no_other(world: World) -> None:
+    gateway, worker, heard, go_on = (
+        await world.connect("gateway"),
+        await world.connect("replica_worker"),
+        Heard(),
+        asyncio.Event(),
+    )
+
+    async def wait(message: Any, ids: Ids) -> None:
+        await heard(("begin", message.sequence))
+        await go_on.wait()
+        await heard(("end", message.sequence))
+
+    subscription = await worker.subscribe(catalog.GATEWAY_REPORT, wait)
+    for sequence in (1, 2):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(sequence), "g1")
+    await heard.reach(1)
+    closing = asyncio.create_task(subscription.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    assert heard.calls == [("begin", 1), ("end", 1)]
+
+
+async def test_close_cancels_a_handler_that_does_not_finish(world: World) -> None:
+    gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()
+
+    async def hang(message: Any, ids: Ids) -> None:
+        try:
+            await heard("began")
+            await asyncio.Future()
+        except asyncio.CancelledError:
+            await heard("cancelled")
+            raise
+
+    subscription = await worker.subscribe(catalog.GATEWAY_REPORT, hang)
+    await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(), "g1")
+    await heard.reach(1)
+    await subscription.close()
+    assert await heard.reach(2) == ["began", "cancelled"]
+
+
+async def test_a_handler_may_close_its_own_subscription(world: World) -> None:
+    gateway, worker, heard, other = (
+        await world.connect("gateway"),
+        await world.connect("replica_worker"),
+        Heard(),
+        Heard(),
+    )
+
+    async def close_after_first(message: Any, ids: Ids) -> None:
+        await subscription.close()
+        await heard(message.sequence)
+
+    subscription = await worker.subscribe(catalog.GATEWAY_REPORT, close_after_first)
+    await worker.subscribe(catalog.GATEWAY_REPORT, other)
+    for sequence in (1, 2):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(sequence), "g1")
+    await other.reach(2)
+    assert await heard.reach(1) == [1]
+
+
+async def test_a_closed_bus_says_so_and_hears_nothing(world: World) -> None:
+    gateway, worker, heard, other = (
+        await world.connect("gateway"),
+        await world.connect("replica_worker"),
+        Heard(),
+        Heard(),
+    )
+    await worker.subscribe(catalog.GATEWAY_REPORT, heard)
+    await (await world.connect("replica_worker")).subscribe(catalog.GATEWAY_REPORT, other)
+    await worker.close()
+    await worker.close()
+    await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(), "g1")
+    await other.reach(1)
+    assert heard.calls == []
+    assert not worker.connected
+    with pytest.raises(BusUnavailable):
+        await worker.publish(catalog.FRAME, frame(), "g1", "r1")
+
+
+async def test_what_was_published_before_close_is_sent(world: World) -> None:
+    gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()
+    await worker.subscribe(catalog.GATEWAY_REPORT, heard)
+    for sequence in range(100):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(sequence), "g1")
+    await gateway.close()
+    assert len(await heard.reach(100)) == 100
+
+
+async def test_c35_while_the_bus_is_away_everything_says_so_and_afterwards_goes_on(world: World) -> None:
+    gateway, worker, registry = [await world.connect(name) for name in ("gateway", "replica_worker", "registry")]
+    heard = Heard()
+
+    async def answer(message: LoadAdapter, ids: Ids) -> HoldResult:
+        return LOADED
+
+    await worker.subscribe(catalog.GATEWAY_REPORT, heard)
+    await worker.serve(catalog.LOAD, answer, "r1")
+    await world.lose()
+    assert not gateway.connected
+    for attempt in (
+        gateway.publish(catalog.GATEWAY_REPORT, gateway_report(), "g1"),
+        gateway.publish(catalog.GENERATE, generate(), "r1", answer_to=catalog.ANSWER.subject("g1", "q1")),
+        gateway.subscribe(catalog.FRAME, heard, "g1"),
+        registry.ask(catalog.LOAD, LOAD, "r1", timeout_s=DEADLINE_S),
+        worker.serve(catalog.UNLOAD, answer, "r1"),
+    ):
+        with pytest.raises(BusUnavailable):
+            await attempt
+    await world.find()
+    assert gateway.connected
+    await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(2), "g1")
+    assert [message.sequence for message, _ in await heard.reach(1)] == [2]
+    assert await registry.ask(catalog.LOAD, LOAD, "r1", timeout_s=DEADLINE_S) == LOADED
+
+
+async def test_writing_and_reading_against_the_catalog_is_refused(world: World) -> None:
+    console, gateway = await world.connect("console"), await world.connect("gateway")
+    for attempt in (
+        console.publish(catalog.GENERATE, generate(), "r1"),
+        console.ask(catalog.CANCEL, LOAD, "r1", timeout_s=1.0),
+        console.subscribe(catalog.FRAME, Heard()),
+        gateway.publish(catalog.FLEET_METRICS, FleetMetrics(at_s=0.0, sequence=1, pools=(), gateways=0, streams=0)),
+        gateway.serve(catalog.LOAD, Heard(), "r1"),
+    ):
+        with pytest.raises(PermissionError, match=r"may not (write on|read) channel"):
+            await attempt
+
+
+async def test_ids_that_are_no_single_token_and_messages_too_large_are_refused(world: World) -> None:
+    gateway = await world.connect("gateway")
+    with pytest.raises(ValueError, match="one subject token"):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(), "g.1")
+    with pytest.raises(ValueError, match="one subject token"):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(), "*")
+    with pytest.raises(ValueError, match=f"larger than the {MAX_MESSAGE_BYTES}"):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(gateway_id="g" * MAX_MESSAGE_BYTES), "g1")
