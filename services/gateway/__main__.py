@@ -33,7 +33,7 @@ REPORT_S = 1.0
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """`parts` in the order of their start: the HTTP door opens last and closes first."""
 
-    gateway: Gateway
+    following: Following
     server: HttpServer
     parts: tuple[Part, ...]
 
@@ -61,7 +61,7 @@ def assemble(chosen: GatewaySettings, bus: Bus, clock: Clock) -> Assembly:
     server = HttpServer(app, (chosen.host, chosen.port), chosen.slow_write_s, chosen.drain_s)
     ticks = periodically(clock, TICK_S, gateway.tick)
     reports = periodically(clock, REPORT_S, gateway.report)
-    return Assembly(gateway=gateway, server=server, parts=(post, following, ticks, reports, gateway, server))
+    return Assembly(following=following, server=server, parts=(post, following, ticks, reports, gateway, server))
 
 
 async def main() -> None:

@@ -38,7 +38,7 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
 class Following:
     """Starts listening in the background, so that the HTTP door can say meanwhile that it is not ready.
 
-    The directory is full once every watch has told what there was, and stays so. It is `current` while the
+    The directory is `full` once every watch has told what there was, and stays so. It is `current` while the
     bus is there as well: only then does a name that is not in it not exist.
     """
 
@@ -48,15 +48,15 @@ class Following:
         self._audience = audience
         self._subscriptions: list[Subscription] = []
         self._task: asyncio.Task[None] | None = None
-        self._full = False
+        self.full = asyncio.Event()
 
     @property
     def current(self) -> bool:
-        return self._full and self._bus.connected
+        return self.full.is_set() and self._bus.connected
 
     def not_current(self) -> str | None:
         """Why not, in one sentence."""
-        if not self._full:
+        if not self.full.is_set():
             return "The gateway has not yet learnt who may call what."
         return None if self._bus.connected else "The gateway is out of touch with the fleet at the moment."
 
@@ -73,7 +73,7 @@ class Following:
     async def _follow(self) -> None:
         for listen in (*self._live(), *self._watches()):
             self._subscriptions.append(await self._insist(listen))
-        self._full = True
+        self.full.set()
         _log.info("the directory is full")
 
     async def _insist(self, listen: Callable[[], Awaitable[Subscription]]) -> Subscription:

@@ -1,0 +1,119 @@
+"""A gateway with everything around it that it hears from: a registry's and a placement's word, and replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from services.gateway.__main__ import Assembly, assemble
+from services.gateway.settings import GatewaySettings
+from shared.bus.memory import MemoryBroker
+from shared.bus.port import Bus
+from shared.contracts.catalog import ALIAS, API_KEY, BASE_MODEL, MEMBERSHIP
+from shared.hashing import rank
+from shared.messages.desired import AliasRecord, ApiKeyRecord, BaseModelRecord, Member, Membership
+from shared.messages.identity import AdapterKey, key_of
+from shared.messages.pools import pool_id
+from shared.runtime.clock import Clock, SystemClock
+from tests.support.scripted_replica import Script, ScriptedReplica
+
+BASE_HASH = "b" * 64
+BASE_NAME = "tiny-base"
+POOL = pool_id(BASE_HASH, 16)
+ALIAS_NAME = "acme/support:prod"
+ADAPTER = AdapterKey(adapter_id="acme-support-1", digest="a" * 64)
+KEY = "sk-acme"
+FOREIGN_KEY = "sk-globex"
+FOREIGN_ALIAS = "globex/sales"
+
+SETTINGS = GatewaySettings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", port=0)
+
+
+class World:
+    """`replicas` are in the order in which they own ADAPTER."""
+
+    def __init__(self, assembly: Assembly, broker: MemoryBroker, bus: Bus, replicas: list[ScriptedReplica]) -> None:
+        self.assembly = assembly
+        self.broker = broker
+        self.bus = bus
+        self.replicas = replicas
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.assembly.server.port}"
+
+    def client(self, key: str = KEY) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=20.0)
+
+
+def body(**changes: object) -> dict[str, object]:
+    return {"model": ALIAS_NAME, "messages": [{"role": "user", "content": "hello"}], **changes}
+
+
+def member(replica_id: str) -> Member:
+    return Member(
+        replica_id=replica_id, incarnation=f"{replica_id}-1", weight=1.0, slots=4, rank_limit=16, ram_budget_bytes=0,
+        disk_budget_bytes=0, ready=True,
+    )  # fmt: skip
+
+
+async def write_directory(registry: Bus) -> None:
+    base = BaseModelRecord(
+        base_model_hash=BASE_HASH, name=BASE_NAME, layers=2, modules={}, rank_classes=(16,), max_context_tokens=2_048
+    )
+    await registry.state(BASE_MODEL).put(base, BASE_HASH)
+    await put_alias(registry, ALIAS_NAME, "acme", ADAPTER)
+    await put_alias(registry, FOREIGN_ALIAS, "globex", AdapterKey(adapter_id="globex-1", digest="c" * 64))
+    keys = registry.state(API_KEY)
+    await keys.put(ApiKeyRecord(key_id="k1", tenant_id="acme", may_call_base=True), key_of(KEY))
+    await keys.put(ApiKeyRecord(key_id="k2", tenant_id="globex"), key_of(FOREIGN_KEY))
+
+
+async def put_alias(registry: Bus, alias: str, tenant_id: str, adapter: AdapterKey) -> None:
+    record = AliasRecord(
+        alias=alias, tenant_id=tenant_id, adapter_id=adapter.adapter_id, digest=adapter.digest, pool_id=POOL,
+        base_model_hash=BASE_HASH, base_model_name=BASE_NAME, updated_at_s=5.0,
+    )  # fmt: skip
+    await registry.state(ALIAS).put(record, key_of(alias))
+
+
+async def write_membership(placement: Bus, replica_ids: list[str]) -> None:
+    members = tuple(member(name) for name in replica_ids)
+    await placement.state(MEMBERSHIP).put(Membership(pool_id=POOL, epoch=1, revision=1, members=members), POOL)
+
+
+def in_owner_order(names: list[str]) -> list[str]:
+    return list(rank(ADAPTER.adapter_id, dict.fromkeys(names, 1.0)))
+
+
+@asynccontextmanager
+async def gateway_world(
+    *scripts: Script | None, clock: Clock | None = None, settings: GatewaySettings = SETTINGS
+) -> AsyncIterator[World]:
+    """A replica for each script, first owner first. They report once, now; with the system's clock they stay
+    fresh for three seconds, so longer tests keep them speaking."""
+    broker = MemoryBroker()
+    await write_directory(broker.connect("registry"))
+    names = in_owner_order([f"replica-{index}" for index in range(len(scripts))])
+    await write_membership(broker.connect("placement"), names)
+    bus = broker.connect("gateway")
+    assembly = assemble(settings, bus, clock or SystemClock())
+    for part in assembly.parts:
+        await part.start()
+    async with asyncio.timeout(10):
+        await assembly.following.full.wait()  # the door listens before
+    replicas = [
+        ScriptedReplica(broker.connect("replica_worker"), name, POOL, script)
+        for name, script in zip(names, scripts, strict=True)
+    ]
+    for replica in replicas:
+        await replica.start()
+    try:
+        yield World(assembly, broker, bus, replicas)
+    finally:
+        for part in reversed(assembly.parts):
+            await part.stop()
+        await bus.close()
