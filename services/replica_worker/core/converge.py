@@ -49,6 +49,9 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What the records say. An adapter without a size has no record yet and waits for one."""
 
     size_bytes: Mapping[AdapterKey, int]
+    """Of the file."""
+    ram_bytes: Mapping[AdapterKey, int]
+    """What it took in RAM, of those that were there once; the others are taken for as large as their file."""
     retired: Collection[AdapterKey]
     blocked: Collection[AdapterKey]
     """Failed a short while ago, or for good."""
@@ -72,7 +75,7 @@ def converge(wanted: Mapping[AdapterKey, AssignedAdapter], held: Held, known: Kn
     usable = {key: each for key, each in wanted.items() if key in known.size_bytes and key not in known.blocked}
     on_disk = _fitting(list(usable), known.size_bytes, limits.disk_budget_bytes)
     for_ram = [key for key in on_disk if usable[key].tier in ("gpu", "ram")]
-    in_ram = _fitting(for_ram, known.size_bytes, limits.ram_budget_bytes)
+    in_ram = _fitting(for_ram, {**known.size_bytes, **known.ram_bytes}, limits.ram_budget_bytes)
     actions = [*_drops(wanted, held, known), *_raises(usable, held, set(on_disk), set(in_ram))]
     left_out = len(wanted) - len(on_disk)
     return Plan(
@@ -86,7 +89,9 @@ def converge(wanted: Mapping[AdapterKey, AssignedAdapter], held: Held, known: Kn
 
 def _drops(wanted: Mapping[AdapterKey, AssignedAdapter], held: Held, known: Known) -> list[Action]:
     gone = [key for key in known.retired if key not in wanted and key not in held.in_use]
-    present = [key for key in gone if key in held.gpu or key in held.ram or key.digest in held.disk]
+    needed = {key.digest for key in known.size_bytes if key not in known.retired}  # other adapters, the same bytes
+    files = set(held.disk) - needed
+    present = [key for key in gone if key in held.gpu or key in held.ram or key.digest in files]
     return [
         Action(step=Step.DROP, key=key, reason="retired, assigned no more, and no request runs on it")
         for key in sorted(present)

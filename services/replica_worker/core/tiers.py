@@ -69,7 +69,9 @@ class ByteBudget(Generic[K]):
     def adopt(self, key: K, size_bytes: int, now_s: float) -> Room[K] | NoRoom:
         """Something that was found in place at start."""
         room = self.reserve(key, size_bytes, now_s)
-        return self.arrived(key, size_bytes, now_s) if isinstance(room, Room) and not room.evict else room
+        if isinstance(room, Room):
+            self.arrived(key, size_bytes, now_s)
+        return room
 
     def touch(self, key: K, now_s: float) -> None:
         self._entries[key].last_used_s = now_s

@@ -1,0 +1,115 @@
+"""Everything between a request's arrival and its place in the engine."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from services.replica_worker.answer_text import AnswerText
+from services.replica_worker.core.admission import Door, Refusal, admit
+from services.replica_worker.core.tokens import TooLong, fit
+from services.replica_worker.engine.port import EngineRequest
+from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.means import Means
+from services.replica_worker.records import UNUSABLE
+from services.replica_worker.running import Running
+from services.replica_worker.slot_tier import SlotReference
+from services.replica_worker.text.chat import ChatUnusable
+from shared.messages.desired import AdapterRecord
+from shared.messages.generation import GenerateRequest
+from shared.messages.identity import AdapterKey
+
+RECORD_WAIT_S = 2.0
+"""An alias can reach a gateway before the adapter's record reaches this replica."""
+_LONG_CHARACTERS = 20_000
+"""Above it tokenizing takes milliseconds, and moves off the event loop."""
+
+
+class RefusedHere(Exception):
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+class Admission:
+    def __init__(self, means: Means) -> None:
+        self._by = means
+
+    def at_the_door(self, request: GenerateRequest, waiting: int) -> Refusal | None:
+        by = self._by
+        door = Door(
+            pool_id=by.identity.pool_id,
+            base_model_hash=by.identity.base_model_hash,
+            not_ready=by.standing.not_ready,
+            draining=bool(by.standing.draining),
+            waiting=waiting + by.watch.load.waiting,
+            queue_limit=by.queue_limit,
+            tokens_in_flight=by.promises.total,
+            tokens_per_s=by.rate.per_s(by.clock.now_s()),
+        )
+        return admit(request, door)
+
+    async def prepare(self, running: Running) -> EngineRequest:
+        """What the engine is to run; `running` then holds its text, its counts and its slot reference.
+
+        Raises RefusedHere, EngineFailed. The caller releases the reference, also after a failure.
+        """
+        request = running.request
+        record = None if running.key is None else await self._record(running.key)
+        prompt = await self._prompt(request)
+        budget = fit(len(prompt), request.sampling.max_tokens, self._by.watch.info.max_context_tokens)
+        if isinstance(budget, TooLong):
+            raise RefusedHere(Refusal(code="context_length_exceeded", reason=budget.reason, elsewhere=False))
+        running.prompt_tokens = len(prompt)
+        running.text = self._text(request)
+        self._by.promises.make(request.request_id, len(prompt) + budget.max_tokens)
+        if record is not None:
+            running.tier = self._by.loader.tier_of(record.key)
+            running.reference = await self._acquire(record)
+        return running.for_engine(prompt, budget.max_tokens - running.continued_from)
+
+    async def _record(self, key: AdapterKey) -> AdapterRecord:
+        try:
+            async with asyncio.timeout(RECORD_WAIT_S):
+                record = await self._by.records.wait_for(key)
+        except TimeoutError:
+            reason = f"This replica knows no adapter {key.adapter_id} with the digest asked for"
+            raise RefusedHere(_unavailable(reason, 1.0)) from None
+        if record.status in UNUSABLE:
+            reason = f"Adapter {key.adapter_id} is {record.status}."
+            raise RefusedHere(Refusal(code="adapter_failed", reason=reason, elsewhere=False))
+        return record
+
+    async def _acquire(self, record: AdapterRecord) -> SlotReference:
+        try:
+            return await self._by.loader.acquire(record)
+        except AdapterUnavailable as error:
+            raise RefusedHere(_unavailable(str(error), error.retry_after_s)) from error
+        except AdapterFailed as error:
+            refusal = Refusal(code="adapter_failed", reason=f"{error}.", elsewhere=error.elsewhere)
+            raise RefusedHere(refusal) from error
+
+    async def _prompt(self, request: GenerateRequest) -> list[int]:
+        messages: list[dict[str, str]] = [msgspec.to_builtins(message) for message in request.messages]
+        encode = self._by.tokenizer.encode_chat
+        try:
+            if sum(len(message.content) for message in request.messages) > _LONG_CHARACTERS:
+                return await asyncio.to_thread(encode, messages)
+            return encode(messages)
+        except ChatUnusable as error:
+            raise RefusedHere(_invalid(str(error))) from error
+
+    def _text(self, request: GenerateRequest) -> AnswerText:
+        try:
+            return AnswerText(self._by.tokenizer, request.sampling.stop, request.produced_token_ids)
+        except ValueError as error:
+            raise RefusedHere(_invalid(str(error))) from error
+
+
+def _unavailable(reason: str, retry_after_s: float | None) -> Refusal:
+    return Refusal(code="adapter_unavailable", reason=f"{reason}.", elsewhere=True, retry_after_s=retry_after_s)
+
+
+def _invalid(reason: str) -> Refusal:
+    return Refusal(code="invalid_request", reason=f"{reason[:1].upper()}{reason[1:]}.", elsewhere=False)

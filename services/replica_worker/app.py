@@ -1,0 +1,242 @@
+"""One replica: an engine, the adapters it holds, and the bus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.replica_worker.convergence import Convergence
+from services.replica_worker.core.converge import Limits
+from services.replica_worker.core.slots import SlotTable
+from services.replica_worker.core.tiers import ByteBudget
+from services.replica_worker.core.tokens import Promises, Rate
+from services.replica_worker.disk_tier import DiskTier
+from services.replica_worker.effect import EffectProof
+from services.replica_worker.engine.port import Engine
+from services.replica_worker.engine_watch import EngineWatch
+from services.replica_worker.evaluation import Evaluator
+from services.replica_worker.frame_sender import FrameSender
+from services.replica_worker.generation import Generation
+from services.replica_worker.ground import Ground
+from services.replica_worker.io.disk import DiskFiles
+from services.replica_worker.loader import Loader
+from services.replica_worker.means import Means
+from services.replica_worker.metering import Meters
+from services.replica_worker.operations import Operations
+from services.replica_worker.ram_tier import RamTier
+from services.replica_worker.records import RecordBook
+from services.replica_worker.reports import Reporter, held_adapters
+from services.replica_worker.residency import ResidencyTeller
+from services.replica_worker.settings import Settings
+from services.replica_worker.slot_tier import SlotTier
+from services.replica_worker.standing import Identity, Standing
+from services.replica_worker.text.tokenizer import Tokenizer
+from shared.bus.port import Bus, BusUnavailable, Change, Subscription
+from shared.contracts.catalog import (
+    ADAPTER,
+    ADAPTER_EFFECT_MISMATCH,
+    ASSIGNMENT,
+    CANCEL,
+    DRAIN,
+    EVALUATE,
+    FINGERPRINT,
+    GATEWAY_REPORT,
+    GENERATE,
+    LOAD,
+    REPLAY,
+    STATE,
+    UNLOAD,
+)
+from shared.messages.adapters import EffectMismatch
+from shared.messages.desired import AdapterRecord, DrainOrder
+from shared.messages.identity import AdapterKey
+from shared.runtime.clock import Clock
+from shared.runtime.logs import get_logger
+from shared.store.port import ObjectStore
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outside:
+    """What a replica is given: everything that touches the world."""
+
+    identity: Identity
+    bus: Bus
+    clock: Clock
+    engine: Engine
+    tokenizer: Tokenizer
+    files: DiskFiles
+    store: ObjectStore
+    frames: FrameSender
+    residency: ResidencyTeller
+    meters: Meters
+    ask_to_stop: Callable[[], None]
+    """Ends the process in an orderly way."""
+
+
+class Replica:
+    """A part of the service; `tick`, `beat` and the rest of `rhythm` are what it does now and then."""
+
+    def __init__(self, settings: Settings, outside: Outside) -> None:
+        self.standing = Standing()
+        self.failure = ""
+        self._settings = settings
+        self._given = outside
+        self._records = RecordBook(self._on_change)
+        self._watch = EngineWatch(outside.engine, self._on_engine_failure)
+        self._proof = EffectProof(self._watch, self._on_mismatch)
+        self.loader = self._build_loader()
+        self._means = self._build_means()
+        self.generation = Generation(self._means)
+        self.convergence = Convergence(
+            self._means,
+            Limits(ram_budget_bytes=settings.ram_budget_bytes, disk_budget_bytes=settings.disk_budget_bytes),
+        )
+        self.reporter = Reporter(self._means, self.generation, settings, lambda: self.convergence.assignment.epoch)
+        self._open: list[Subscription] = []
+        self._converging: asyncio.Task[None] | None = None
+        outside.residency.look_at(self.loader.tier_of, lambda: held_adapters(self._means))
+
+    async def start(self) -> None:
+        """Returns once requests are served. Raises EngineFailed, DiskRefused, BusUnavailable; nothing is
+        left running then."""
+        try:
+            await self.loader.disk.open()
+            await self._watch.begin(self.generation.on_step, self._given.identity.base_model_hash)
+            await self._listen()
+        except BaseException as error:
+            self.standing.not_ready = f"the start failed: {error}"
+            await self.reporter.send()
+            await self._release()
+            raise
+        self._converging = asyncio.create_task(self.convergence.run(), name="convergence")
+        self.standing.not_ready = ""
+        await self.reporter.send()
+        await self._given.residency.snapshot()
+        _log.info("the replica serves", pool_id=self._given.identity.pool_id, slots=self._settings.slots)
+
+    async def stop(self) -> None:
+        """Finish what runs, up to the deadline, and let everything go."""
+        self.standing.draining = self.standing.draining or "the process stops"
+        await self.reporter.send()
+        try:
+            async with asyncio.timeout(self._settings.drain_deadline_s):
+                await self.generation.idle()
+        except TimeoutError:
+            _log.warning("requests are left at the drain deadline", requests=self.generation.open)
+        await self.generation.end_all("the replica stopped")
+        self.standing.not_ready = self.failure or "stopped"
+        await self.reporter.send()
+        await self._release()
+
+    def unready_reason(self) -> str | None:
+        return self.standing.not_ready or self.standing.draining or None
+
+    async def tick(self) -> None:
+        """Several times a second."""
+        if self._watch.started:
+            await self._watch.look()
+            await self.generation.tick()
+
+    async def _listen(self) -> None:
+        bus, replica_id = self._given.bus, self._given.identity.replica_id
+        generation, operations = self.generation, Operations(self._means)
+        self._open += [
+            await bus.state(ADAPTER).watch(self._on_record),
+            await bus.state(ASSIGNMENT).watch(self.convergence.on_shard, replica_id),
+            await bus.state(DRAIN).watch(self._on_drain, replica_id),
+            await bus.subscribe(GATEWAY_REPORT, generation.on_gateway_report),
+            await bus.serve(CANCEL, generation.on_cancel, replica_id),
+            await bus.serve(REPLAY, generation.on_replay, replica_id),
+            await bus.serve(LOAD, operations.load, replica_id),
+            await bus.serve(UNLOAD, operations.unload, replica_id),
+            await bus.serve(FINGERPRINT, operations.fingerprint, replica_id),
+            await bus.serve(STATE, self.reporter.state, replica_id),
+            await bus.serve(EVALUATE, Evaluator(self._means).evaluate, replica_id),
+            # Last: whoever is told "no responders" goes to another replica at once.
+            await bus.subscribe(GENERATE, generation.on_generate, replica_id),
+        ]
+
+    async def _release(self) -> None:
+        while self._open:
+            await self._open.pop().close()
+        if self._converging is not None:
+            self._converging.cancel()
+            await asyncio.gather(self._converging, return_exceptions=True)
+        self._watch.end()
+        await self.loader.close()
+        await self._given.engine.close()
+
+    async def _on_record(self, change: Change[AdapterRecord]) -> None:
+        await self._records.on_record(change)
+        self.convergence.stir()
+
+    async def _on_drain(self, change: Change[DrainOrder]) -> None:
+        """An order that comes while the replica serves ends the process once it is idle. One that was there
+        before it started only keeps it from taking requests, or it would be started and end for ever."""
+        order = change.value
+        self.standing.draining = "" if order is None else order.reason or "ordered to drain"
+        _log.info("draining" if order else "not draining", reason=self.standing.draining)
+        if order is not None and self.standing.ready:
+            self._given.ask_to_stop()
+
+    async def _on_mismatch(self, record: AdapterRecord, found: str) -> None:
+        _log.error("an adapter has another effect than on record", adapter_id=record.adapter_id, found=found)
+        event = EffectMismatch(
+            adapter_id=record.adapter_id,
+            digest=record.digest,
+            replica_id=self._given.identity.replica_id,
+            expected=record.fingerprint,
+            found=found,
+        )
+        try:
+            await self._given.bus.publish(ADAPTER_EFFECT_MISMATCH, event)
+        except BusUnavailable as error:
+            _log.error("a mismatch could not be told", reason=str(error))
+
+    def _on_change(self, key: AdapterKey) -> None:
+        self._given.residency.changed(key)
+        if self._converging is not None:
+            self.convergence.stir()
+
+    def _on_file(self, digest: str) -> None:
+        for key in self._records.keys_of(digest):
+            self._on_change(key)
+
+    def _on_engine_failure(self, reason: str) -> None:
+        if self.failure:
+            return
+        self.failure = self.standing.not_ready = reason
+        _log.error("the replica ends", reason=reason)
+        self._given.ask_to_stop()
+
+    def _build_loader(self) -> Loader:
+        given, settings = self._given, self._settings
+        ground = Ground(engine=given.engine, clock=given.clock, on_change=self._on_change)
+        disk_budget: ByteBudget[str] = ByteBudget(settings.disk_budget_bytes)
+        ram_budget: ByteBudget[AdapterKey] = ByteBudget(settings.ram_budget_bytes)
+        disk = DiskTier(given.files, given.store, disk_budget, given.clock, self._on_file)
+        ram = RamTier(ground, disk, ram_budget)
+        slots = SlotTier(ground, ram, SlotTable(settings.slots), self._proof.check)
+        return Loader(given.identity.base_model_hash, disk, ram, slots, ground)
+
+    def _build_means(self) -> Means:
+        given = self._given
+        return Means(
+            identity=given.identity,
+            standing=self.standing,
+            bus=given.bus,
+            clock=given.clock,
+            watch=self._watch,
+            tokenizer=given.tokenizer,
+            loader=self.loader,
+            proof=self._proof,
+            records=self._records,
+            frames=given.frames,
+            meters=given.meters,
+            promises=Promises(),
+            rate=Rate(),
+            queue_limit=self._settings.queue_limit,
+        )

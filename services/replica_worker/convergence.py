@@ -1,0 +1,102 @@
+"""Bringing this replica, in the background, to what it is assigned."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from services.replica_worker.core.assignment import Assignment, fold, without
+from services.replica_worker.core.converge import Action, Held, Known, Limits, Plan, Step, converge
+from services.replica_worker.engine.port import EngineFailed
+from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.means import Means
+from services.replica_worker.reports import held_adapters
+from shared.bus.port import Change
+from shared.messages.desired import AssignmentShard
+from shared.runtime.logs import get_logger
+
+_PATIENCE_S = 1.0
+"""How long a background load waits for requests that load: then it takes its turn among them."""
+_TIER_OF_STEP = {Step.FETCH: "disk", Step.READ: "ram", Step.LOAD: "gpu"}
+_log = get_logger(__name__)
+
+
+class Convergence:
+    """Plans anew after every action, so a plan is never older than what it acts upon."""
+
+    def __init__(self, means: Means, limits: Limits) -> None:
+        self.assignment = Assignment()
+        self._by = means
+        self._limits = limits
+        self._stirred = asyncio.Event()
+
+    async def on_shard(self, change: Change[AssignmentShard]) -> None:
+        if change.value is None:
+            self.assignment = without(self.assignment, int(change.ids[1]))
+        else:
+            self.assignment = fold(self.assignment, change.value)
+        _log.info("an assignment arrived", reason=self.assignment.reason)
+        self.stir()
+
+    def stir(self) -> None:
+        """Something changed: look again."""
+        self._stirred.set()
+
+    async def stir_now_and_then(self) -> None:
+        """What failed may be tried again by now."""
+        self.stir()
+
+    async def run(self) -> None:
+        """For ever. What fails is remembered by the loader, and left out of the plan for a while."""
+        while True:
+            await self._stirred.wait()
+            self._stirred.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._by.loader.calm()
+            plan = self.plan()
+            self._by.loader.ram.budget.preferred = plan.wanted_ram
+            self._by.loader.disk.budget.preferred = plan.wanted_disk
+            if plan.actions and await self._do(plan.actions[0]):
+                self.stir()
+
+    def plan(self) -> Plan:
+        by, loader = self._by, self._by.loader
+        table, records = loader.slots.table, by.records.known()
+        wanted = self.assignment.wanted()
+        held = Held(
+            gpu=frozenset(table.resident),
+            ram=frozenset(loader.ram.budget.held),
+            disk=frozenset(loader.disk.budget.held),
+            in_use=frozenset(key for key in held_adapters(by) | wanted.keys() if loader.in_use(key)),
+            empty_slots=table.empty,
+        )
+        known = Known(
+            size_bytes={key: record.size_bytes for key, record in records.items()},
+            ram_bytes=loader.ram.sizes,
+            retired=by.records.retired(),
+            blocked=loader.failures.blocked(by.clock.now_s()),
+        )
+        return converge(wanted, held, known, self._limits)
+
+    async def _do(self, action: Action) -> bool:
+        """Whether there may be more to do at once."""
+        _log.debug("converging", step=action.step, adapter_id=action.key.adapter_id, reason=action.reason)
+        if action.step is Step.DROP:
+            return await self._drop(action)
+        record = self._by.records.get(action.key)
+        if record is None:
+            return True
+        try:
+            return await self._by.loader.bring_quietly(record, _TIER_OF_STEP[action.step])
+        except (AdapterFailed, AdapterUnavailable):
+            return True  # remembered and logged by the loader
+        except EngineFailed:
+            return False  # the engine watch ends this replica
+
+    async def _drop(self, action: Action) -> bool:
+        others = self._by.records.keys_of(action.key.digest) - self._by.records.retired()
+        refused = await self._by.loader.drop(action.key, keep_file=bool(others))
+        if refused is None:
+            _log.info("a retired adapter has left this replica", adapter_id=action.key.adapter_id)
+        return refused is None

@@ -1,0 +1,55 @@
+"""May a request run here at all? Decided before anything is fetched, loaded or tokenized for it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.messages.generation import GenerateRequest
+
+from .tokens import retry_after_s
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """`code` is one of generation.REFUSALS; `reason` is the sentence that the client reads."""
+
+    code: str
+    reason: str
+    elsewhere: bool
+    retry_after_s: float | None = None
+
+
+class Door(msgspec.Struct, frozen=True, kw_only=True):
+    """What the decision depends on, besides the request."""
+
+    pool_id: str
+    base_model_hash: str
+    not_ready: str
+    """Why the replica is not ready; "" if it is."""
+    draining: bool
+    waiting: int
+    queue_limit: int
+    tokens_in_flight: int
+    tokens_per_s: float
+
+
+def admit(request: GenerateRequest, door: Door) -> Refusal | None:
+    """None: it may come in."""
+    if door.not_ready:
+        return Refusal(code="not_ready", reason=f"This replica is not ready: {door.not_ready}.", elsewhere=True)
+    if door.draining:
+        return Refusal(code="draining", reason="This replica is draining.", elsewhere=True)
+    if request.pool_id != door.pool_id or request.base_model_hash != door.base_model_hash:
+        return Refusal(
+            code="wrong_pool", elsewhere=True,
+            reason=f"This replica serves pool {door.pool_id}, the request is for {request.pool_id}.",
+        )  # fmt: skip
+    if (request.adapter_id is None) != (request.digest is None):
+        return Refusal(
+            code="invalid_request", elsewhere=False, reason="An adapter is named by its id and its digest together."
+        )
+    if door.waiting >= door.queue_limit:
+        return Refusal(
+            code="overloaded", elsewhere=True, reason=f"{door.waiting} requests are waiting here already.",
+            retry_after_s=retry_after_s(door.tokens_in_flight, door.tokens_per_s),
+        )  # fmt: skip
+    return None

@@ -1,0 +1,141 @@
+"""The disk tier: files within a byte budget, fetched from the store once and checked at every use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from services.replica_worker.core.tiers import ByteBudget, NoRoom
+from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.io.disk import DiskFiles, DiskRefused, FileDamaged
+from services.replica_worker.single_flight import SingleFlight
+from shared.messages.desired import AdapterRecord
+from shared.runtime.clock import Clock
+from shared.runtime.logs import get_logger
+from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreUnavailable
+
+_FETCHES_AT_ONCE = 4
+_ATTEMPTS = 3
+_log = get_logger(__name__)
+
+
+class DiskTier:
+    """Everything is keyed by digest: two adapters with the same bytes share a file, two with different
+    bytes never do. `on_change` is told the digest that came or went."""
+
+    def __init__(
+        self,
+        files: DiskFiles,
+        store: ObjectStore,
+        budget: ByteBudget[str],
+        clock: Clock,
+        on_change: Callable[[str], None],
+    ) -> None:
+        self.budget = budget
+        self._files = files
+        self._store = store
+        self._clock = clock
+        self._on_change = on_change
+        self._flights: SingleFlight[str, None] = SingleFlight()
+        self._gate = asyncio.Semaphore(_FETCHES_AT_ONCE)
+
+    async def open(self) -> None:
+        """Take over what an earlier process left. Raises DiskRefused."""
+        for file in await asyncio.to_thread(self._files.open):
+            room = self.budget.adopt(file.digest, file.size_bytes, self._clock.now_s())
+            if isinstance(room, NoRoom):
+                self._files.delete(file.digest)
+            else:
+                self._remove(room.evict)
+
+    async def close(self) -> None:
+        await self._flights.close()
+        self._files.close()
+
+    def holds(self, digest: str) -> bool:
+        return self.budget.holds(digest)
+
+    async def hold(self, record: AdapterRecord) -> None:
+        """Fetch the file unless it is there. Raises AdapterUnavailable, AdapterFailed; it is not there then."""
+        if self.budget.holds(record.digest):
+            self.budget.touch(record.digest, self._clock.now_s())
+        else:
+            await self._flights.run(record.digest, lambda: self._fetch(record))
+
+    @asynccontextmanager
+    async def checked(self, record: AdapterRecord) -> AsyncIterator[Path]:
+        """The path of a file whose digest was right a moment ago, kept in place until the end of the block.
+
+        A damaged file is deleted and fetched again. Raises AdapterUnavailable, AdapterFailed.
+        """
+        await self._pin_checked(record)
+        try:
+            yield self._files.path(record.digest)
+        finally:
+            self.budget.unpin(record.digest)
+
+    def discard(self, digest: str) -> str | None:
+        """Delete a file; returns why not if it is being used or fetched."""
+        if self.budget.in_use(digest):
+            return "its file is being read or fetched"
+        if self.budget.holds(digest):
+            self.budget.drop(digest)
+            self._remove((digest,))
+        return None
+
+    async def _pin_checked(self, record: AdapterRecord) -> None:
+        damage = "its file was evicted before it could be read"
+        for _ in range(_ATTEMPTS):
+            await self.hold(record)
+            if not self.budget.holds(record.digest):
+                continue
+            self.budget.pin(record.digest)
+            try:
+                await self._files.check(record.digest)
+            except FileDamaged as error:
+                self.budget.unpin(record.digest)
+                damage = str(error)
+                _log.warning("a cached file is damaged and is fetched again", reason=damage)
+                self.discard(record.digest)
+            except BaseException:
+                self.budget.unpin(record.digest)
+                raise
+            else:
+                return
+        raise AdapterUnavailable(damage)
+
+    async def _fetch(self, record: AdapterRecord) -> None:
+        async with self._gate:
+            self._reserve(record)
+            try:
+                chunks = self._store.read(record.store_key)
+                size_bytes = await self._files.write(record.digest, chunks, record.size_bytes)
+            except BaseException as error:
+                self.budget.drop(record.digest)
+                raise _explained(error, record) from error
+            self.budget.arrived(record.digest, size_bytes, self._clock.now_s())
+        self._on_change(record.digest)
+
+    def _reserve(self, record: AdapterRecord) -> None:
+        room = self.budget.reserve(record.digest, record.size_bytes, self._clock.now_s())
+        if isinstance(room, NoRoom):
+            raise AdapterUnavailable(f"there is no room on disk: {room.reason}")
+        self._remove(room.evict)
+
+    def _remove(self, digests: tuple[str, ...]) -> None:
+        for digest in digests:
+            self._files.delete(digest)
+            self._on_change(digest)
+
+
+def _explained(error: BaseException, record: AdapterRecord) -> BaseException:
+    match error:
+        case DigestMismatch():
+            return AdapterFailed(f"the stored file of {record.adapter_id} is corrupt: {error}")
+        case ObjectMissing():
+            return AdapterUnavailable(f"the file of {record.adapter_id} is not in the store: {error}")
+        case StoreUnavailable() | DiskRefused():
+            return AdapterUnavailable(f"{record.adapter_id} cannot be fetched: {error}", retry_after_s=2.0)
+    return error

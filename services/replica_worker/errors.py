@@ -1,0 +1,22 @@
+"""Why an adapter cannot be had. Raised where it is found out, turned into an answer at the door."""
+
+from __future__ import annotations
+
+
+class AdapterFailed(Exception):
+    """The adapter itself is at fault: its bytes, its base, its effect. Trying again here changes nothing.
+
+    `elsewhere`: another replica may still have a good copy.
+    """
+
+    def __init__(self, reason: str, *, elsewhere: bool = True) -> None:
+        super().__init__(reason)
+        self.elsewhere = elsewhere
+
+
+class AdapterUnavailable(Exception):
+    """Its surroundings are at fault: the store, the disk, no room. Trying again later may work."""
+
+    def __init__(self, reason: str, *, retry_after_s: float | None = 1.0) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,60 @@
+"""Frames on their way to the gateways, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from services.replica_worker.core.frames import FrameBook, by_gateway
+from shared.bus.port import Bus, BusUnavailable
+from shared.contracts.catalog import FRAME
+from shared.messages.generation import Frame, TokenChunk
+from shared.runtime.clock import Clock
+from shared.runtime.logs import get_logger
+
+_LINGER_S = 3.0
+"""As long as a gateway's lease: it learns of a lost last frame within it, or has lost the streams anyway."""
+_log = get_logger(__name__)
+
+
+class FrameSender:
+    """Numbers frames when they are written and sends them one after another. A frame that cannot be sent
+    stays in the book: the gateway sees the gap and asks again."""
+
+    def __init__(self, bus: Bus, book: FrameBook, clock: Clock) -> None:
+        self.book = book
+        self._bus = bus
+        self._clock = clock
+        self._outgoing: asyncio.Queue[tuple[str, Frame]] = asyncio.Queue()
+        self._sender: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._sender = asyncio.create_task(self._send(), name="frame sender")
+
+    async def stop(self) -> None:
+        """Sends what is written already."""
+        await self._outgoing.join()
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+
+    def write(self, chunks: Iterable[tuple[str, TokenChunk]]) -> None:
+        """One frame for each gateway that these chunks, of one step, belong to."""
+        for gateway_id, own in by_gateway(chunks).items():
+            frame = self.book.write(gateway_id, own, self._clock.now_s())
+            self._outgoing.put_nowait((gateway_id, frame))
+
+    def beat(self, running: Iterable[str]) -> None:
+        """Tell the last number to gateways with running streams, and to those who were sent one just now."""
+        for gateway_id in self.book.recent(self._clock.now_s(), _LINGER_S).union(running):
+            self._outgoing.put_nowait((gateway_id, self.book.heartbeat(gateway_id)))
+
+    async def _send(self) -> None:
+        while True:
+            gateway_id, frame = await self._outgoing.get()
+            try:
+                await self._bus.publish(FRAME, frame, gateway_id, frame.replica_id)
+            except BusUnavailable as error:
+                _log.warning("a frame was not sent", gateway_id=gateway_id, number=frame.number, reason=str(error))
+            finally:
+                self._outgoing.task_done()

@@ -1,0 +1,204 @@
+"""Requests of gateways: admitted, run, streamed, ended. Every path releases the reference exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from services.replica_worker.admission import Admission, RefusedHere
+from services.replica_worker.answers import Answers
+from services.replica_worker.core.admission import Refusal
+from services.replica_worker.core.leases import GatewayLeases
+from services.replica_worker.engine.port import EngineFailed, EngineRequest, StepToken
+from services.replica_worker.means import Means
+from services.replica_worker.running import Running
+from shared.bus.port import BusUnavailable
+from shared.messages.generation import Cancel, Cancelled, GenerateRequest, Replay, Replayed, TokenChunk
+from shared.messages.reports import GatewayReport
+from shared.runtime.logs import bind, get_logger
+
+Ids = tuple[str, ...]
+_log = get_logger(__name__)
+
+
+class Generation:
+    def __init__(self, means: Means) -> None:
+        self._by = means
+        self._admission = Admission(means)
+        self._answers = Answers(means.bus, means.identity)
+        self._leases = GatewayLeases()
+        self._open: dict[str, Running] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def on_generate(self, request: GenerateRequest, ids: Ids) -> None:
+        now_s = self._by.clock.now_s()
+        self._leases.heard(request.gateway_id, now_s)
+        await self._answers.queued(request)
+        if request.request_id in self._open:
+            return  # it runs already, and its answers are on their way
+        running = Running(request=request, arrived_at_s=now_s)
+        if (refusal := self._admission.at_the_door(request, self.waiting)) is not None:
+            await self._refuse(running, refusal)
+            return
+        self._open[request.request_id] = running
+        self._idle.clear()
+        running.admission = asyncio.create_task(self._admit(running), name=f"admission of {request.request_id}")
+
+    async def on_cancel(self, cancel: Cancel, ids: Ids) -> Cancelled:
+        self._leases.heard(cancel.gateway_id, self._by.clock.now_s())
+        running = self._open.get(cancel.request_id)
+        if running is None or running.request.gateway_id != cancel.gateway_id:
+            return Cancelled(request_id=cancel.request_id, found=False)
+        self._stop(running, "cancelled")
+        return Cancelled(request_id=cancel.request_id, found=True)
+
+    async def on_replay(self, ask: Replay, ids: Ids) -> Replayed:
+        self._leases.heard(ask.gateway_id, self._by.clock.now_s())
+        return self._by.frames.book.replay(ask)
+
+    async def on_gateway_report(self, report: GatewayReport, ids: Ids) -> None:
+        self._leases.heard(report.gateway_id, self._by.clock.now_s())
+
+    def on_step(self, tokens: Sequence[StepToken]) -> None:
+        """All tokens of one engine step make one frame for each gateway."""
+        chunks: list[tuple[str, TokenChunk]] = []
+        for token in tokens:
+            running = self._open.get(token.request_id)
+            if running is None or not running.submitted:
+                continue
+            chunk = running.advance(token)
+            chunks.append((running.request.gateway_id, chunk))
+            self._count(running, len(chunk.token_ids))
+            if chunk.finish is not None:
+                if token.finish is None:  # a stop string is ours, the engine knows nothing of it
+                    self._by.watch.engine.abort(token.request_id)
+                self._end(running, chunk.finish.reason)
+        self._by.frames.write(chunks)
+
+    async def tick(self) -> None:
+        """Deadlines and leases; to be called several times a second."""
+        now_s = self._by.clock.now_s()
+        for running in [each for each in self._open.values() if each.late(now_s)]:
+            await self._miss_deadline(running)
+        if not self._by.bus.connected:
+            self._leases.renew_all(now_s)
+        for gateway_id in self._leases.take_lapsed(now_s):
+            self._leave(gateway_id)
+
+    async def beat(self) -> None:
+        """Every 0.5 s: the last frame number to whoever may have missed it."""
+        self._by.frames.beat({running.request.gateway_id for running in self._open.values() if running.accepted})
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are not in the engine yet."""
+        return sum(not running.submitted for running in self._open.values())
+
+    @property
+    def open(self) -> int:
+        return len(self._open)
+
+    async def idle(self) -> None:
+        """Returns when no request is left."""
+        await self._idle.wait()
+
+    async def end_all(self, reason: str) -> None:
+        """Every request ends with an error, or is refused; returns when their references are released."""
+        admissions = [each.admission for each in self._open.values() if each.admission is not None]
+        for running in list(self._open.values()):
+            await self._fail(running, reason)
+        await asyncio.gather(*admissions, return_exceptions=True)
+
+    async def _admit(self, running: Running) -> None:
+        request = running.request
+        with bind(request_id=request.request_id, adapter_id=request.adapter_id):
+            try:
+                prepared = await self._admission.prepare(running)
+                running.accepted = True
+                await self._answers.accepted(running)
+                self._submit(running, prepared)
+            except RefusedHere as error:
+                await self._refuse(running, error.refusal)
+            except BusUnavailable as error:
+                self._end(running, "unanswered")
+                _log.warning("an answer could not be sent, so the request is dropped", reason=str(error))
+            except EngineFailed as error:
+                await self._fail(running, f"the engine failed: {error}")
+            except Exception as error:
+                _log.exception("a request failed", error=error)
+                await self._fail(running, "the replica failed on this request")
+
+    def _submit(self, running: Running, prepared: EngineRequest) -> None:
+        if self._open.get(prepared.request_id) is not running:
+            return  # it was ended while its acceptance was being sent
+        if prepared.max_tokens < 1:  # the replica before this one was lost between its last token and its finish
+            self._stop(running, "length")
+            return
+        self._by.watch.engine.submit(prepared)
+        running.submitted = True
+        _log.info("a request runs", tier=running.tier, prompt_tokens=running.prompt_tokens)
+
+    async def _refuse(self, running: Running, refusal: Refusal) -> None:
+        self._end(running, "refused")
+        self._by.meters.refused.labels(refusal.code).inc()
+        _log.info("a request is refused", code=refusal.code, reason=refusal.reason)
+        try:
+            await self._answers.refused(running.request, refusal)
+        except BusUnavailable as error:
+            _log.warning("a refusal could not be sent", reason=str(error))
+
+    async def _fail(self, running: Running, reason: str) -> None:
+        if running.accepted:
+            self._stop(running, "error", reason)
+        else:
+            self._stop(running, "error")
+            await self._refuse(running, Refusal(code="not_ready", reason=f"{reason}.", elsewhere=True))
+
+    async def _miss_deadline(self, running: Running) -> None:
+        reason = f"no token came within {running.request.deadline_s:g} s"
+        if running.accepted:
+            self._stop(running, "error", reason)
+        else:
+            self._stop(running, "deadline")
+            await self._refuse(running, Refusal(code="deadline", reason=f"{reason}.", elsewhere=True))
+
+    def _leave(self, gateway_id: str) -> None:
+        """Nobody is there to receive what these requests produce."""
+        gone = [running for running in self._open.values() if running.request.gateway_id == gateway_id]
+        for running in gone:
+            self._stop(running, "gateway lost")
+        self._by.frames.book.forget(gateway_id)
+        if gone:
+            _log.warning("a gateway is silent, its requests are ended", gateway_id=gateway_id, requests=len(gone))
+
+    def _stop(self, running: Running, reason: str, error: str | None = None) -> None:
+        """End a request from outside the engine. If it was accepted, its stream gets a last chunk."""
+        if running.accepted and reason in ("cancelled", "error", "length"):
+            self._by.frames.write([(running.request.gateway_id, running.end(reason, error))])
+        if running.submitted:
+            self._by.watch.engine.abort(running.request.request_id)
+        elif running.admission is not None and running.admission is not asyncio.current_task():
+            running.admission.cancel()
+        self._end(running, reason)
+
+    def _end(self, running: Running, reason: str) -> None:
+        """Forget the request and release what it holds. Idempotent."""
+        request_id = running.request.request_id
+        if running.reference is not None:
+            running.reference.release()
+        if self._open.get(request_id) is not running:
+            return
+        del self._open[request_id]
+        self._by.promises.end(request_id)
+        self._by.meters.ended.labels(reason).inc()
+        if not self._open:
+            self._idle.set()
+
+    def _count(self, running: Running, tokens: int) -> None:
+        now_s = self._by.clock.now_s()
+        self._by.rate.add(tokens, now_s)
+        self._by.meters.tokens.inc(tokens)
+        if running.first_token_at_s is None and tokens:
+            running.first_token_at_s = now_s
+            self._by.meters.first_token_s.labels(running.tier).observe(now_s - running.arrived_at_s)

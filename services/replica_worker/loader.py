@@ -1,0 +1,138 @@
+"""One adapter through all tiers of this replica: store, disk, RAM, slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from services.replica_worker.core.failures import FailureMemory
+from services.replica_worker.disk_tier import DiskTier
+from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.ground import Ground
+from services.replica_worker.ram_tier import RamTier
+from services.replica_worker.slot_tier import SlotReference, SlotTier
+from shared.messages.desired import AdapterRecord
+from shared.messages.identity import AdapterKey
+from shared.runtime.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+class Loader:
+    """Everything that moves an adapter goes through here.
+
+    An adapter that failed for a reason of its own is refused at once for a while, and not fetched again
+    for every request that names it; an operator's load tries anew.
+    """
+
+    def __init__(self, base_model_hash: str, disk: DiskTier, ram: RamTier, slots: SlotTier, ground: Ground) -> None:
+        self.disk = disk
+        self.ram = ram
+        self.slots = slots
+        self.failures = FailureMemory()
+        self._base_model_hash = base_model_hash
+        self._clock = ground.clock
+        self._on_change = ground.on_change
+        self._urgent = 0
+        self._calm = asyncio.Event()
+        self._calm.set()
+
+    def tier_of(self, key: AdapterKey) -> str:
+        """The highest tier that holds it: "gpu", "ram", "disk" or "remote"."""
+        if self.slots.table.is_resident(key):
+            return "gpu"
+        if self.ram.holds(key):
+            return "ram"
+        return "disk" if self.disk.holds(key.digest) else "remote"
+
+    async def acquire(self, record: AdapterRecord) -> SlotReference:
+        """A slot reference for a request. Raises AdapterUnavailable, AdapterFailed, EngineFailed."""
+        if (failure := self.failures.blocking(record.key, self._clock.now_s())) is not None and failure.final:
+            raise AdapterFailed(failure.reason)
+        with self._urgently(), self._remembering(record):
+            return await self.slots.acquire(record)
+
+    async def bring(self, record: AdapterRecord, tier: str) -> None:
+        """Bring it up to `tier` whatever happened before; once this returns it is there (C28).
+
+        Raises AdapterUnavailable, AdapterFailed, EngineFailed.
+        """
+        self.failures.forgive(record.key)
+        with self._urgently(), self._remembering(record):
+            if tier == "gpu":
+                (await self.slots.acquire(record)).release()
+            elif tier == "ram":
+                await self.ram.hold(record)
+            else:
+                await self.disk.hold(record)
+
+    async def bring_quietly(self, record: AdapterRecord, tier: str) -> bool:
+        """The same in the background, into an empty slot only: False if there was none to be had."""
+        with self._remembering(record):
+            if tier == "gpu":
+                reference = await self.slots.acquire_free(record)
+                if reference is None:
+                    return False
+                reference.release()
+            elif tier == "ram":
+                await self.ram.hold(record)
+            else:
+                await self.disk.hold(record)
+        return True
+
+    async def drop(self, key: AdapterKey, *, keep_file: bool = False) -> str | None:
+        """Remove it from every tier; returns why not if something uses it. `keep_file`: another adapter
+        has the same bytes and is still wanted."""
+        if (reason := await self.slots.vacate(key)) is not None:
+            return reason
+        if (reason := self.ram.discard(key)) is not None:
+            return reason
+        reason = None if keep_file else self.disk.discard(key.digest)
+        self._on_change(key)
+        return reason
+
+    def in_use(self, key: AdapterKey) -> bool:
+        return self.slots.table.in_use(key) or self.ram.budget.in_use(key) or self.disk.budget.in_use(key.digest)
+
+    async def calm(self) -> None:
+        """Returns when no request waits for an adapter."""
+        await self._calm.wait()
+
+    async def close(self) -> None:
+        await self.slots.close()
+        await self.ram.close()
+        await self.disk.close()
+
+    @contextmanager
+    def _urgently(self) -> Iterator[None]:
+        self._urgent += 1
+        self._calm.clear()
+        try:
+            yield
+        finally:
+            self._urgent -= 1
+            if not self._urgent:
+                self._calm.set()
+
+    @contextmanager
+    def _remembering(self, record: AdapterRecord) -> Iterator[None]:
+        try:
+            self._check_base(record)
+            yield
+        except (AdapterFailed, AdapterUnavailable) as error:
+            now_s = self._clock.now_s()
+            if self.failures.blocking(record.key, now_s) is None:  # one failure, however many waited for it
+                final = isinstance(error, AdapterFailed)
+                self.failures.record(record.key, str(error), now_s, final=final)
+                _log.warning("an adapter cannot be had", adapter_id=record.adapter_id, reason=str(error), final=final)
+            raise
+        self.failures.forgive(record.key)
+
+    def _check_base(self, record: AdapterRecord) -> None:
+        """Registration checked it too, but this replica may have been given another model since."""
+        if record.base_model_hash != self._base_model_hash:
+            raise AdapterFailed(
+                f"{record.adapter_id} belongs to base model {record.base_model_hash[:12]}, this replica runs"
+                f" {self._base_model_hash[:12]}"
+            )

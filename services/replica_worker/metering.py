@@ -1,0 +1,34 @@
+"""What a replica counts for Prometheus. Per-adapter figures travel in reports: as labels they would not scale."""
+
+from __future__ import annotations
+
+from shared.messages.reports import ReplicaReport
+from shared.runtime.metrics import Metrics
+
+
+class Meters:
+    def __init__(self, metrics: Metrics) -> None:
+        self.ended = metrics.counter("requests_ended_total", "Requests by how they ended", ["reason"])
+        self.refused = metrics.counter("requests_refused_total", "Refused requests by code", ["code"])
+        self.first_token_s = metrics.histogram(
+            "first_token_seconds", "From arrival to the first token, by where the adapter was found", ["tier"]
+        )
+        self.tokens = metrics.counter("tokens_total", "Tokens produced")
+        self._gauges = {
+            name: metrics.gauge(name, text)
+            for name, text in (
+                ("running", "Requests in the batch"),
+                ("queue_depth", "Requests that wait"),
+                ("tokens_in_flight", "Tokens promised"),
+                ("tokens_per_s", "Tokens produced each second"),
+                ("slots_busy", "Slots with references or a load in flight"),
+                ("evictions_per_min", "Adapters evicted from slots in the last minute"),
+                ("loads_per_min", "Adapters loaded into slots in the last minute"),
+                ("ram_bytes", "Bytes of adapters in RAM"),
+                ("disk_bytes", "Bytes of adapters on disk"),
+            )
+        }
+
+    def show(self, report: ReplicaReport) -> None:
+        for name, gauge in self._gauges.items():
+            gauge.set(getattr(report, name))

@@ -1,0 +1,61 @@
+"""What operators ask of one replica."""
+
+from __future__ import annotations
+
+import asyncio
+
+from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.means import Means
+from shared.messages.identity import AdapterKey
+from shared.messages.operations import AskFingerprint, Fingerprint, HoldResult, LoadAdapter, UnloadAdapter
+
+_LOAD_DEADLINE_S = 30.0
+_TIERS = ("gpu", "ram", "disk")
+
+
+class Operations:
+    def __init__(self, means: Means) -> None:
+        self._by = means
+
+    async def load(self, ask: LoadAdapter, ids: tuple[str, ...]) -> HoldResult:
+        key = AdapterKey(adapter_id=ask.adapter_id, digest=ask.digest)
+        record = self._by.records.get(key)
+        if record is None:
+            return self._held(key, ok=False, reason="this replica knows no such adapter")
+        if ask.tier not in _TIERS:
+            return self._held(key, ok=False, reason=f"{ask.tier!r} is no tier: gpu, ram or disk")
+        try:
+            async with asyncio.timeout(_LOAD_DEADLINE_S):
+                await self._by.loader.bring(record, ask.tier)
+        except TimeoutError:
+            return self._held(key, ok=False, reason=f"not loaded within {_LOAD_DEADLINE_S:g} s: every slot is in use")
+        except (AdapterFailed, AdapterUnavailable) as error:
+            return self._held(key, ok=False, reason=str(error))
+        return self._held(key, ok=True, reason="resident where it was wanted")
+
+    async def unload(self, ask: UnloadAdapter, ids: tuple[str, ...]) -> HoldResult:
+        key = AdapterKey(adapter_id=ask.adapter_id, digest=ask.digest)
+        reason = await self._by.loader.drop(key)
+        return self._held(key, ok=reason is None, reason=reason or "dropped from every tier")
+
+    async def fingerprint(self, ask: AskFingerprint, ids: tuple[str, ...]) -> Fingerprint:
+        """Of what is really in the slot. Raises AdapterUnavailable, AdapterFailed."""
+        key = AdapterKey(adapter_id=ask.adapter_id, digest=ask.digest)
+        record = self._by.records.get(key)
+        if record is None:
+            raise AdapterUnavailable(f"this replica knows no adapter {ask.adapter_id} with this digest")
+        reference = await self._by.loader.acquire(record)
+        try:
+            found = await self._by.proof.fingerprint(reference.slot)
+        finally:
+            reference.release()
+        return Fingerprint(
+            adapter_id=ask.adapter_id,
+            digest=ask.digest,
+            replica_id=self._by.identity.replica_id,
+            fingerprint=found,
+            engine_build=self._by.watch.info.build,
+        )
+
+    def _held(self, key: AdapterKey, *, ok: bool, reason: str) -> HoldResult:
+        return HoldResult(adapter_id=key.adapter_id, ok=ok, tier=self._by.loader.tier_of(key), reason=reason)

@@ -1,0 +1,80 @@
+"""The adapters that exist, as the registry says, held in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+
+from shared.bus.port import Change
+from shared.messages.desired import AdapterRecord
+from shared.messages.identity import AdapterKey
+
+UNUSABLE = frozenset({"rejected", "failed"})
+RETIRED = UNUSABLE | {"retired"}
+
+
+class RecordBook:
+    """Folds the watch of the adapter bucket. `on_change` is told every adapter whose record came, changed
+    or went."""
+
+    def __init__(self, on_change: Callable[[AdapterKey], None]) -> None:
+        self._on_change = on_change
+        self._by_hash: dict[str, AdapterRecord] = {}
+        self._by_key: dict[AdapterKey, AdapterRecord] = {}
+        self._by_digest: dict[str, set[AdapterKey]] = defaultdict(set)
+        self._gone: set[AdapterKey] = set()
+        self._arrivals: dict[AdapterKey, list[asyncio.Future[AdapterRecord]]] = {}
+
+    async def on_record(self, change: Change[AdapterRecord]) -> None:
+        (adapter_hash,) = change.ids
+        before = self._by_hash.pop(adapter_hash, None)
+        if before is not None and (change.value is None or change.value.key != before.key):
+            self._forget(before.key)
+        if change.value is not None:
+            self._by_hash[adapter_hash] = change.value
+            self._learn(change.value)
+
+    def get(self, key: AdapterKey) -> AdapterRecord | None:
+        return self._by_key.get(key)
+
+    async def wait_for(self, key: AdapterKey) -> AdapterRecord:
+        """The record as soon as it is known; the caller bounds the wait."""
+        if (record := self._by_key.get(key)) is not None:
+            return record
+        arrival: asyncio.Future[AdapterRecord] = asyncio.get_running_loop().create_future()
+        self._arrivals.setdefault(key, []).append(arrival)
+        try:
+            return await arrival
+        finally:
+            waiting = self._arrivals.get(key, [])
+            if arrival in waiting:
+                waiting.remove(arrival)
+            if not waiting:
+                self._arrivals.pop(key, None)
+
+    def keys_of(self, digest: str) -> frozenset[AdapterKey]:
+        """Every adapter with these bytes."""
+        return frozenset(self._by_digest.get(digest, ()))
+
+    def known(self) -> dict[AdapterKey, AdapterRecord]:
+        return dict(self._by_key)
+
+    def retired(self) -> frozenset[AdapterKey]:
+        """Adapters that nothing may newly ask for, those included whose record is gone."""
+        return frozenset(self._gone).union(key for key, record in self._by_key.items() if record.status in RETIRED)
+
+    def _learn(self, record: AdapterRecord) -> None:
+        self._by_key[record.key] = record
+        self._by_digest[record.digest].add(record.key)
+        self._gone.discard(record.key)
+        for arrival in self._arrivals.pop(record.key, []):
+            if not arrival.done():
+                arrival.set_result(record)
+        self._on_change(record.key)
+
+    def _forget(self, key: AdapterKey) -> None:
+        self._by_key.pop(key, None)
+        self._by_digest[key.digest].discard(key)
+        self._gone.add(key)
+        self._on_change(key)

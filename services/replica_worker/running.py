@@ -1,0 +1,80 @@
+"""One request of a gateway, from its arrival to its last token."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from services.replica_worker.answer_text import AnswerText
+from services.replica_worker.engine.port import BASE_SLOT, EngineRequest, StepToken
+from services.replica_worker.slot_tier import SlotReference
+from shared.messages.generation import Finish, GenerateRequest, TokenChunk, Usage
+from shared.messages.identity import AdapterKey
+
+
+@dataclass(eq=False)
+class Running:
+    """`submitted`: it is in the engine. `accepted`: the gateway was told so, or is being told."""
+
+    request: GenerateRequest
+    arrived_at_s: float
+    tier: str = "remote"
+    accepted: bool = False
+    submitted: bool = False
+    first_token_at_s: float | None = None
+    prompt_tokens: int = 0
+    produced: int = 0
+    """Here; `produced_token_ids` of the request come on top."""
+    text: AnswerText | None = None
+    reference: SlotReference | None = None
+    admission: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> AdapterKey | None:
+        if self.request.adapter_id is None or self.request.digest is None:
+            return None
+        return AdapterKey(adapter_id=self.request.adapter_id, digest=self.request.digest)
+
+    @property
+    def continued_from(self) -> int:
+        return len(self.request.produced_token_ids)
+
+    def late(self, now_s: float) -> bool:
+        """The first token should have come by now."""
+        return self.first_token_at_s is None and now_s - self.arrived_at_s >= self.request.deadline_s
+
+    def for_engine(self, prompt_token_ids: list[int], max_tokens: int) -> EngineRequest:
+        sampling = self.request.sampling
+        return EngineRequest(
+            request_id=self.request.request_id,
+            slot=BASE_SLOT if self.reference is None else self.reference.slot,
+            prompt_token_ids=[*prompt_token_ids, *self.request.produced_token_ids],
+            max_tokens=max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+            first_position=self.continued_from,
+            cache_salt=self.request.cache_salt,
+        )
+
+    def advance(self, token: StepToken) -> TokenChunk:
+        """What one token of the engine means for the client; it has a finish if it was the last."""
+        if token.error is not None:
+            return self.end("error", token.error)
+        assert self.text is not None, "a request gets its text before it gets tokens"
+        self.produced += 1
+        # An end-of-answer token is counted, and has no text.
+        text = "" if token.finish == "stop" else self.text.push(token.token_id)
+        reason = "stop" if self.text.stopped else token.finish
+        if reason is not None and not self.text.stopped:
+            text += self.text.flush()
+        finish = None if reason is None else Finish(reason=reason, usage=self.usage())
+        return TokenChunk(self.request.request_id, token.position, (token.token_id,), text, finish)
+
+    def end(self, reason: str, error: str | None = None) -> TokenChunk:
+        """A last chunk without a token."""
+        finish = Finish(reason=reason, usage=self.usage(), error=error)
+        return TokenChunk(self.request.request_id, self.continued_from + self.produced, (), "", finish)
+
+    def usage(self) -> Usage:
+        return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.continued_from + self.produced)
