@@ -8,7 +8,8 @@ import secrets
 import msgspec
 
 from services.gateway.app import Draws, Gateway
-from services.gateway.conversations import Conversations, Desk, Policies
+from services.gateway.conversation import Desk, Policies
+from services.gateway.conversations import Conversations
 from services.gateway.core.directory import Directory
 from services.gateway.core.fleet import Fleet
 from services.gateway.following import Audience, Following

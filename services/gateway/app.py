@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from services.gateway.conversations import Conversation, Conversations, Desk
+from services.gateway.conversation import Conversation, Desk
+from services.gateway.conversations import Conversations
 from services.gateway.core import refusal
 from services.gateway.core.chat import ChatRequest
 from services.gateway.core.completion import Heading

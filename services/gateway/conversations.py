@@ -6,51 +6,27 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import streams
-from services.gateway.core.chat import ChatRequest, promised_tokens
-from services.gateway.core.directory import Target
-from services.gateway.core.fleet import Fleet
 from services.gateway.core.refusal import Refusal
-from services.gateway.core.routing import Question, RoutingPolicy, choose
-from services.gateway.core.streams import Abandon, Action, Ask, Deliver, Fail, Open, Phase, Reroute, Restart, Stream
-from services.gateway.io.outlet import Outlet
-from services.gateway.post import Post
-from services.gateway.records import Records, RequestRecord
-from shared.messages.generation import Accepted, Answer, GenerateRequest, Queued, Refused, Sampling, TokenChunk
-from shared.messages.identity import key_of
-from shared.runtime.clock import Clock
+from services.gateway.core.routing import Question, choose
+from services.gateway.core.stream import (
+    Abandon,
+    Action,
+    Ask,
+    Deliver,
+    Fail,
+    Open,
+    Phase,
+    Reroute,
+    Restart,
+    Step,
+    Stream,
+)
+from shared.messages.generation import Accepted, Answer, Queued, Refused, TokenChunk
 
 _CANCEL_AGAIN_S = 2.0
 _REMEMBER_CANCELS_S = 60.0
-
-
-class Policies(msgspec.Struct, frozen=True, kw_only=True):
-    streams: streams.StreamPolicy
-    routing: RoutingPolicy
-    most_waiting_bytes: int
-
-
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
-    """What every conversation works with."""
-
-    gateway_id: str
-    fleet: Fleet
-    post: Post
-    records: Records
-    clock: Clock
-    policies: Policies
-
-
-class Conversation:
-    """One request: its state, where its tokens go, and what will be recorded of it."""
-
-    def __init__(self, chat: ChatRequest, target: Target, record: RequestRecord) -> None:
-        self.chat = chat
-        self.target = target
-        self.tokens = promised_tokens(chat, target.max_context_tokens)
-        self.record = record
-        self.outlet = Outlet(streaming=chat.stream)
-        self.stream = Stream(request_id=record.call_id, restartable=not chat.stream, began_s=record.began_s)
 
 
 class Conversations:
@@ -124,7 +100,7 @@ class Conversations:
         for name in old:
             del self._cancelled_at_s[name]
 
-    def _apply(self, conversation: Conversation, step: streams.Step) -> None:
+    def _apply(self, conversation: Conversation, step: Step) -> None:
         conversation.stream, actions = step
         for action in actions:
             self._act(conversation, action)
@@ -148,7 +124,7 @@ class Conversations:
             case Fail():
                 self._fail(conversation, action.refusal)
 
-    def _route(self, conversation: Conversation) -> streams.Step:
+    def _route(self, conversation: Conversation) -> Step:
         desk, target, stream = self._desk, conversation.target, conversation.stream
         now_s = desk.clock.now_s()
         question = Question(
@@ -169,29 +145,7 @@ class Conversations:
         def on_failed(why: Refusal) -> None:
             self._apply(conversation, streams.undelivered(conversation.stream, ask.bus_id, why))
 
-        self._desk.post.generate(self._request(conversation, ask), ask.replica_id, on_failed)
-
-    def _request(self, conversation: Conversation, ask: Ask) -> GenerateRequest:
-        chat, target = conversation.chat, conversation.target
-        assert chat.seed is not None, "begin draws one"
-        waited_s = self._desk.clock.now_s() - conversation.record.began_s
-        return GenerateRequest(
-            request_id=ask.bus_id,
-            gateway_id=self._desk.gateway_id,
-            tenant_id=target.tenant_id,
-            pool_id=ask.pool_id,
-            base_model_hash=target.base_model_hash,
-            messages=chat.messages,
-            sampling=Sampling(
-                seed=chat.seed, max_tokens=chat.max_tokens, temperature=chat.temperature, top_p=chat.top_p,
-                stop=chat.stop,
-            ),
-            adapter_id=target.adapter.adapter_id if target.adapter is not None else None,
-            digest=target.adapter.digest if target.adapter is not None else None,
-            attempt=ask.attempt,
-            deadline_s=max(0.0, self._desk.policies.streams.first_token_s - waited_s),
-            cache_salt=key_of(target.tenant_id),
-        )  # fmt: skip
+        self._desk.post.generate(conversation.request(ask, self._desk), ask.replica_id, on_failed)
 
     def _abandon(self, abandon: Abandon) -> None:
         self._live.pop(abandon.bus_id, None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from services.gateway.conversations import Conversations, Desk
+from services.gateway.conversation import Desk
+from services.gateway.conversations import Conversations
 from services.gateway.core.frames import AskReplay, FrameOrder, Ordered
-from services.gateway.core.streams import Stream
+from services.gateway.core.stream import Stream
 from shared.messages.generation import Frame, Replayed
 from shared.messages.reports import ReplicaReport
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from services.gateway.core.routing import RoutingPolicy
-from services.gateway.core.streams import StreamPolicy
+from services.gateway.core.stream import StreamPolicy
 from shared.messages.identity import is_subject_token
 
 PREFIX = "LORAFLEET_GATEWAY_"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from services.gateway.core import refusal
+from services.gateway.core.fields import Defect, flag, is_integer, number, required, shown
 from services.gateway.core.refusal import Refusal
 from shared.messages.generation import ChatMessage
 
@@ -62,12 +63,6 @@ def promised_tokens(chat: ChatRequest, max_context_tokens: int) -> int:
     return min(prompt + (chat.max_tokens or max_context_tokens), max_context_tokens)
 
 
-class _Defect(Exception):
-    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.refusal = refusal.bad_request(message, param=param, code=code)
-
-
 def parse(body: bytes) -> ChatRequest | Refusal:
     """Fields that nobody knows, and those that only name a user or a cache, are ignored."""
     try:
@@ -80,22 +75,22 @@ def parse(body: bytes) -> ChatRequest | Refusal:
         return refusal.bad_request("The request body must be a JSON object.", code="invalid_json")
     try:
         return _read({name: value for name, value in fields.items() if value is not None})
-    except _Defect as defect:
+    except Defect as defect:
         return defect.refusal
 
 
 def _read(fields: dict[str, Any]) -> ChatRequest:
-    model = _required(fields, "model")
+    model = required(fields, "model")
     if not isinstance(model, str) or not model:
-        raise _Defect(f"`model` must be a non-empty string, not {_shown(model)}.", "model", "invalid_type")
-    messages = _messages(_required(fields, "messages"))
+        raise Defect(f"`model` must be a non-empty string, not {shown(model)}.", "model", "invalid_type")
+    messages = _messages(required(fields, "messages"))
     _refuse_what_is_not_served(fields)
-    stream = _flag(fields, "stream", "stream")
+    stream = flag(fields, "stream", "stream")
     return ChatRequest(
         model=model,
         messages=messages,
         max_tokens=_max_tokens(fields),
-        temperature=_number(fields, "temperature", 0.0, 2.0),
+        temperature=number(fields, "temperature", 0.0, 2.0),
         top_p=_top_p(fields),
         stop=_stop(fields.get("stop", [])),
         seed=_seed(fields.get("seed")),
@@ -104,41 +99,33 @@ def _read(fields: dict[str, Any]) -> ChatRequest:
     )
 
 
-def _required(fields: dict[str, Any], name: str) -> Any:
-    if name not in fields:
-        raise _Defect(f"`{name}` is required.", name, "missing_required_parameter")
-    return fields[name]
-
-
 def _refuse_what_is_not_served(fields: dict[str, Any]) -> None:
     if "n" in fields and (fields["n"] != 1 or isinstance(fields["n"], bool)):
-        raise _Defect(
-            f"`n` must be 1, not {_shown(fields['n'])}: one choice is served a request.", "n", "invalid_value"
-        )
+        raise Defect(f"`n` must be 1, not {shown(fields['n'])}: one choice is served a request.", "n", "invalid_value")
     for name, harmless in _CHANGES_THE_ANSWER.items():
         if name in fields and fields[name] not in harmless:
-            raise _Defect(f"`{name}` is not supported.", name, "unsupported_parameter")
+            raise Defect(f"`{name}` is not supported.", name, "unsupported_parameter")
 
 
 def _messages(value: Any) -> tuple[ChatMessage, ...]:
     if not isinstance(value, list):
-        raise _Defect(f"`messages` must be a list, not {_shown(value)}.", "messages", "invalid_type")
+        raise Defect(f"`messages` must be a list, not {shown(value)}.", "messages", "invalid_type")
     if not value:
-        raise _Defect("`messages` must hold at least one message.", "messages", "empty_array")
+        raise Defect("`messages` must hold at least one message.", "messages", "empty_array")
     return tuple(_message(f"messages[{index}]", item) for index, item in enumerate(value))
 
 
 def _message(at: str, item: Any) -> ChatMessage:
     if not isinstance(item, dict):
-        raise _Defect(f"`{at}` must be an object with `role` and `content`, not {_shown(item)}.", at, "invalid_type")
+        raise Defect(f"`{at}` must be an object with `role` and `content`, not {shown(item)}.", at, "invalid_type")
     role = item.get("role")
     if role not in ROLES:
-        raise _Defect(f"`{at}.role` must be one of {', '.join(ROLES)}, not {_shown(role)}.", at, "invalid_value")
+        raise Defect(f"`{at}.role` must be one of {', '.join(ROLES)}, not {shown(role)}.", at, "invalid_value")
     if item.get("tool_calls") or item.get("function_call"):
-        raise _Defect(f"`{at}.tool_calls` is not supported.", at, "unsupported_parameter")
+        raise Defect(f"`{at}.tool_calls` is not supported.", at, "unsupported_parameter")
     name = item.get("name")
     if name is not None and not isinstance(name, str):
-        raise _Defect(f"`{at}.name` must be a string, not {_shown(name)}.", at, "invalid_type")
+        raise Defect(f"`{at}.name` must be a string, not {shown(name)}.", at, "invalid_type")
     # "developer" is OpenAI's newer word for "system"; chat templates know the older one alone.
     spoken = "system" if role == "developer" else role
     return ChatMessage(role=spoken, content=_content(f"{at}.content", item.get("content")), name=name)
@@ -148,17 +135,17 @@ def _content(at: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise _Defect(f"`{at}` must be a string or a list of text parts, not {_shown(value)}.", at, "invalid_type")
+        raise Defect(f"`{at}` must be a string or a list of text parts, not {shown(value)}.", at, "invalid_type")
     return "".join(_part(f"{at}[{index}]", part) for index, part in enumerate(value))
 
 
 def _part(at: str, part: Any) -> str:
     if not isinstance(part, dict) or part.get("type") != "text":
         kind = part.get("type") if isinstance(part, dict) else part
-        raise _Defect(f"`{at}` must be a part of type text, not {_shown(kind)}.", at, "unsupported_parameter")
+        raise Defect(f"`{at}` must be a part of type text, not {shown(kind)}.", at, "unsupported_parameter")
     text = part.get("text")
     if not isinstance(text, str):
-        raise _Defect(f"`{at}.text` must be a string, not {_shown(text)}.", at, "invalid_type")
+        raise Defect(f"`{at}.text` must be a string, not {shown(text)}.", at, "invalid_type")
     return text
 
 
@@ -167,40 +154,32 @@ def _max_tokens(fields: dict[str, Any]) -> int | None:
     if name not in fields:
         return None
     value = fields[name]
-    if not _is_integer(value) or value < 1:
-        raise _Defect(f"`{name}` must be an integer of at least 1, not {_shown(value)}.", name, "invalid_value")
+    if not is_integer(value) or value < 1:
+        raise Defect(f"`{name}` must be an integer of at least 1, not {shown(value)}.", name, "invalid_value")
     return min(int(value), _LARGEST_TOKENS)
 
 
-def _number(fields: dict[str, Any], name: str, lowest: float, highest: float) -> float:
-    value = fields.get(name, 1.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
-        message = f"`{name}` must be a number from {lowest:g} to {highest:g}, not {_shown(value)}."
-        raise _Defect(message, name, "invalid_value")
-    return float(value)
-
-
 def _top_p(fields: dict[str, Any]) -> float:
-    value = _number(fields, "top_p", 0.0, 1.0)
+    value = number(fields, "top_p", 0.0, 1.0)
     if value == 0.0:
-        raise _Defect("`top_p` must be above 0: nothing could be sampled.", "top_p", "invalid_value")
+        raise Defect("`top_p` must be above 0: nothing could be sampled.", "top_p", "invalid_value")
     return value
 
 
 def _stop(value: Any) -> tuple[str, ...]:
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or any(not isinstance(stop, str) or not stop for stop in stops):
-        raise _Defect("`stop` must be a non-empty string or a list of them.", "stop", "invalid_type")
+        raise Defect("`stop` must be a non-empty string or a list of them.", "stop", "invalid_type")
     if len(stops) > MOST_STOPS:
-        raise _Defect(f"`stop` may hold at most {MOST_STOPS} strings, not {len(stops)}.", "stop", "invalid_value")
+        raise Defect(f"`stop` may hold at most {MOST_STOPS} strings, not {len(stops)}.", "stop", "invalid_value")
     return tuple(stops)
 
 
 def _seed(value: Any) -> int | None:
     if value is None:
         return None
-    if not _is_integer(value) or not -_INT64 <= value < _INT64:
-        raise _Defect(f"`seed` must be a 64-bit integer, not {_shown(value)}.", "seed", "invalid_value")
+    if not is_integer(value) or not -_INT64 <= value < _INT64:
+        raise Defect(f"`seed` must be a 64-bit integer, not {shown(value)}.", "seed", "invalid_value")
     return int(value) % _INT64
 
 
@@ -208,24 +187,7 @@ def _include_usage(options: Any, stream: bool) -> bool:
     if options is None:
         return False
     if not isinstance(options, dict):
-        raise _Defect(f"`stream_options` must be an object, not {_shown(options)}.", "stream_options", "invalid_type")
+        raise Defect(f"`stream_options` must be an object, not {shown(options)}.", "stream_options", "invalid_type")
     if not stream:
-        raise _Defect("`stream_options` is only allowed when `stream` is true.", "stream_options", "invalid_value")
-    return _flag(options, "include_usage", "stream_options.include_usage")
-
-
-def _flag(fields: dict[str, Any], name: str, at: str) -> bool:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise _Defect(f"`{at}` must be true or false, not {_shown(value)}.", at, "invalid_type")
-    return bool(value)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _shown(value: Any) -> str:
-    """A value as the customer wrote it, short enough for one sentence."""
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 40 else f"{text[:37]}..."
+        raise Defect("`stream_options` is only allowed when `stream` is true.", "stream_options", "invalid_value")
+    return flag(options, "include_usage", "stream_options.include_usage")

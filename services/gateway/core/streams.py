@@ -1,129 +1,31 @@
 """The life of one request: asked, queued, accepted, streaming, done; and what each thing heard leads to.
 
-Every attempt has an id of its own on the bus, so that what an abandoned replica still says is told apart
-from what the current one says. Functions here take a state and return the next one with the actions that
-the shell applies, in order.
+Functions here take a state and return the next one with the actions that the shell applies, in order. What
+is about another attempt than the current one changes nothing.
 """
 
 from __future__ import annotations
-
-from enum import StrEnum
 
 import msgspec
 
 from services.gateway.core import refusal
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.routing import Choice, NoChoice
+from services.gateway.core.stream import (
+    Abandon,
+    Action,
+    Ask,
+    Deliver,
+    Fail,
+    Open,
+    Phase,
+    Reroute,
+    Restart,
+    Step,
+    Stream,
+    StreamPolicy,
+)
 from shared.messages.generation import Accepted, Finish, Queued, Refused, TokenChunk
-
-
-class Phase(StrEnum):
-    CHOOSING = "choosing"
-    ASKED = "asked"
-    QUEUED = "queued"
-    ACCEPTED = "accepted"
-    STREAMING = "streaming"
-    DONE = "done"
-
-
-class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Deadlines: `queued_s` for a sign of life, `accept_s` for the adapter and a place in the engine, both of
-    one attempt; `first_token_s` over all attempts; `stall_s` between two tokens. `most_attempts` replicas are
-    asked, each once; a request on which `most_deaths` of them were lost is not passed on."""
-
-    queued_s: float = 1.0
-    accept_s: float = 30.0
-    first_token_s: float = 60.0
-    stall_s: float = 60.0
-    most_attempts: int = 3
-    most_deaths: int = 2
-
-
-class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """`began_s` is when the request came, `since_s` when its phase began or the last token came;
-    `next_position` that of the next token of this attempt; `shown` whether a token of this request has left for
-    the client; `early` what came before Accepted did. `restartable` requests (not streamed) may begin again at
-    any time."""
-
-    request_id: str
-    restartable: bool
-    began_s: float
-    phase: Phase = Phase.CHOOSING
-    attempt: int = 0
-    replica_id: str = ""
-    incarnation: str = ""
-    since_s: float = 0.0
-    tried: tuple[str, ...] = ()
-    deaths: int = 0
-    next_position: int = 0
-    opened: bool = False
-    shown: bool = False
-    early: tuple[TokenChunk, ...] = ()
-    last_refusal: Refusal | None = None
-
-    @property
-    def bus_id(self) -> str:
-        """The id of the current attempt on the bus."""
-        return bus_id(self.request_id, self.attempt)
-
-
-def bus_id(request_id: str, attempt: int) -> str:
-    return f"{request_id}-{attempt}"
-
-
-class Reroute(msgspec.Struct, frozen=True, kw_only=True):
-    """Choose another replica than those tried; then call `chosen`. `cause` is one word for the counter."""
-
-    cause: str
-    reason: str
-
-
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """Send the request to this replica under this id."""
-
-    replica_id: str
-    pool_id: str
-    bus_id: str
-    attempt: int
-    reason: str
-
-
-class Abandon(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing more is wanted of this attempt. `tell` the replica, if it may still work on it."""
-
-    replica_id: str
-    bus_id: str
-    tell: bool
-    reason: str
-
-
-class Open(msgspec.Struct, frozen=True, kw_only=True):
-    """The response may begin."""
-
-    accepted: Accepted
-
-
-class Deliver(msgspec.Struct, frozen=True, kw_only=True):
-    """Text of `tokens` tokens for the client; `first` is the first one it gets."""
-
-    text: str
-    tokens: int
-    first: bool
-    finish: Finish | None = None
-
-
-class Restart(msgspec.Struct, frozen=True, kw_only=True):
-    """Forget the text collected so far: another replica begins anew."""
-
-
-class Fail(msgspec.Struct, frozen=True, kw_only=True):
-    """End with this refusal: as a status before Open, as an error event after it."""
-
-    refusal: Refusal
-
-
-Action = Reroute | Ask | Abandon | Open | Deliver | Restart | Fail
-Step = tuple[Stream, tuple[Action, ...]]
 
 
 def chosen(stream: Stream, choice: Choice | NoChoice, now_s: float) -> Step:

@@ -13,7 +13,7 @@ from services.gateway.core import chat, completion
 from services.gateway.core.chat import ChatRequest
 from services.gateway.core.completion import ChunkWriter
 from services.gateway.core.refusal import Refusal
-from services.gateway.core.streams import Deliver
+from services.gateway.core.stream import Deliver
 from services.gateway.io.body import ClientGone, read_body
 from services.gateway.io.door import Door, Exchange
 from services.gateway.io.outlet import Piece

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from services.gateway.core.refusal import Refusal
-from services.gateway.core.streams import Deliver
+from services.gateway.core.stream import Deliver
 from shared.messages.generation import Accepted
 
 _EVENT_BYTES = 256

@@ -1,0 +1,69 @@
+"""One request under way, and what the gateway works on requests with."""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.gateway.core.chat import ChatRequest, promised_tokens
+from services.gateway.core.directory import Target
+from services.gateway.core.fleet import Fleet
+from services.gateway.core.routing import RoutingPolicy
+from services.gateway.core.stream import Ask, Stream, StreamPolicy
+from services.gateway.io.outlet import Outlet
+from services.gateway.post import Post
+from services.gateway.records import Records, RequestRecord
+from shared.messages.generation import GenerateRequest, Sampling
+from shared.messages.identity import key_of
+from shared.runtime.clock import Clock
+
+
+class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    streams: StreamPolicy
+    routing: RoutingPolicy
+    most_waiting_bytes: int
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """What every conversation works with."""
+
+    gateway_id: str
+    fleet: Fleet
+    post: Post
+    records: Records
+    clock: Clock
+    policies: Policies
+
+
+class Conversation:
+    """One request: its state, where its tokens go, and what will be recorded of it."""
+
+    def __init__(self, chat: ChatRequest, target: Target, record: RequestRecord) -> None:
+        self.chat = chat
+        self.target = target
+        self.tokens = promised_tokens(chat, target.max_context_tokens)
+        self.record = record
+        self.outlet = Outlet(streaming=chat.stream)
+        self.stream = Stream(request_id=record.call_id, restartable=not chat.stream, began_s=record.began_s)
+
+    def request(self, ask: Ask, desk: Desk) -> GenerateRequest:
+        """What a replica is asked: identity by adapter and digest, never by alias."""
+        chat, target = self.chat, self.target
+        assert chat.seed is not None, "begin draws one"
+        sampling = Sampling(
+            seed=chat.seed, max_tokens=chat.max_tokens, temperature=chat.temperature, top_p=chat.top_p, stop=chat.stop
+        )
+        waited_s = desk.clock.now_s() - self.record.began_s
+        return GenerateRequest(
+            request_id=ask.bus_id,
+            gateway_id=desk.gateway_id,
+            tenant_id=target.tenant_id,
+            pool_id=ask.pool_id,
+            base_model_hash=target.base_model_hash,
+            messages=chat.messages,
+            sampling=sampling,
+            adapter_id=target.adapter.adapter_id if target.adapter is not None else None,
+            digest=target.adapter.digest if target.adapter is not None else None,
+            attempt=ask.attempt,
+            deadline_s=max(0.0, desk.policies.streams.first_token_s - waited_s),
+            cache_salt=key_of(target.tenant_id),
+        )

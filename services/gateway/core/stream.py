@@ -1,0 +1,116 @@
+"""The life of one request as values: its phases, its state, and what is to be done about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from services.gateway.core.refusal import Refusal
+from shared.messages.generation import Accepted, Finish, TokenChunk
+
+
+class Phase(StrEnum):
+    CHOOSING = "choosing"
+    ASKED = "asked"
+    QUEUED = "queued"
+    ACCEPTED = "accepted"
+    STREAMING = "streaming"
+    DONE = "done"
+
+
+class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Deadlines: `queued_s` for a sign of life, `accept_s` for the adapter and a place in the engine, both of
+    one attempt; `first_token_s` over all attempts; `stall_s` between two tokens. `most_attempts` replicas are
+    asked, each once; a request on which `most_deaths` of them were lost is not passed on."""
+
+    queued_s: float = 1.0
+    accept_s: float = 30.0
+    first_token_s: float = 60.0
+    stall_s: float = 60.0
+    most_attempts: int = 3
+    most_deaths: int = 2
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """`began_s` is when the request came, `since_s` when its phase began or the last token came;
+    `next_position` that of the next token of this attempt; `shown` whether a token of this request has left for
+    the client; `early` what came before Accepted did. `restartable` requests (not streamed) may begin again at
+    any time."""
+
+    request_id: str
+    restartable: bool
+    began_s: float
+    phase: Phase = Phase.CHOOSING
+    attempt: int = 0
+    replica_id: str = ""
+    incarnation: str = ""
+    since_s: float = 0.0
+    tried: tuple[str, ...] = ()
+    deaths: int = 0
+    next_position: int = 0
+    opened: bool = False
+    shown: bool = False
+    early: tuple[TokenChunk, ...] = ()
+    last_refusal: Refusal | None = None
+
+    @property
+    def bus_id(self) -> str:
+        """The id of the current attempt on the bus: every attempt has its own, so that what an abandoned
+        replica still says is told apart from what the current one says."""
+        return f"{self.request_id}-{self.attempt}"
+
+
+class Reroute(msgspec.Struct, frozen=True, kw_only=True):
+    """Choose another replica than those tried; then call `chosen`. `cause` is one word for the counter."""
+
+    cause: str
+    reason: str
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Send the request to this replica under this id."""
+
+    replica_id: str
+    pool_id: str
+    bus_id: str
+    attempt: int
+    reason: str
+
+
+class Abandon(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing more is wanted of this attempt. `tell` the replica, if it may still work on it."""
+
+    replica_id: str
+    bus_id: str
+    tell: bool
+    reason: str
+
+
+class Open(msgspec.Struct, frozen=True, kw_only=True):
+    """The response may begin."""
+
+    accepted: Accepted
+
+
+class Deliver(msgspec.Struct, frozen=True, kw_only=True):
+    """Text of `tokens` tokens for the client; `first` is the first one it gets."""
+
+    text: str
+    tokens: int
+    first: bool
+    finish: Finish | None = None
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True):
+    """Forget the text collected so far: another replica begins anew."""
+
+
+class Fail(msgspec.Struct, frozen=True, kw_only=True):
+    """End with this refusal: as a status before Open, as an error event after it."""
+
+    refusal: Refusal
+
+
+Action = Reroute | Ask | Abandon | Open | Deliver | Restart | Fail
+Step = tuple[Stream, tuple[Action, ...]]
