@@ -84,7 +84,8 @@ def silent_replicas(heard: Mapping[str, HeardReplica], now_s: float, policy: Sil
 
 
 def queued_tokens(report: ReplicaReport) -> float:
-    """What a replica's waiting requests have been promised: their share of its tokens in flight."""
+    """What a replica's waiting requests have been promised: their share of its tokens in flight. It counts
+    whole prompts and all of `max_tokens`, so it errs towards too much."""
     requests = report.running + report.queue_depth
     return report.tokens_in_flight * report.queue_depth / requests if requests else 0.0
 

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from services.autoscaler.core.fold import PoolLoad
-from services.autoscaler.core.need import Need, NeedPolicy, need_of, queue_s
+from services.autoscaler.core.need import Need, NeedPolicy, Pace, need_of, queue_s
 
 
 class ScalePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,10 +17,14 @@ class ScalePolicy(msgspec.Struct, frozen=True, kw_only=True):
     need: NeedPolicy = NeedPolicy()
     min_replicas: int = 1
     max_replicas: int = 40
+    growth: float = 2.0
+    """A raise at most doubles the wish: a queue that built up says more about the past than about the load,
+    and the next look, with the new replicas at work, knows better."""
     up_cooldown_s: float = 15.0
     down_cooldown_s: float = 300.0
     start_deadline_s: float = 180.0
     rate_half_life_s: float = 600.0
+    growth_half_life_s: float = 5.0
 
 
 class PoolWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,11 +33,13 @@ class PoolWish(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: str
     desired: int
     reason: str
-    rate: float = 0.0
-    """Tokens/s of one busy replica: the best seen lately."""
-    queue_s: float = 0.0
     at_s: float = 0.0
+    pace: Pace = Pace()
+    queued_tokens: float | None = None
+    queue_s: float = 0.0
     raised_at_s: float | None = None
+    pending_at_s: float | None = None
+    """When something was last on its way: from then on the pool shows what it can do."""
     low_since_s: float | None = None
     """Since when less than `desired` would have been enough, without interruption."""
 
@@ -58,13 +64,20 @@ def remembered_wish(pool_id: str, desired: int, now_s: float) -> PoolWish:
 
 def on_tick(wish: PoolWish, load: PoolLoad, now_s: float, policy: ScalePolicy) -> PoolWish:
     """The wish after one more look at the load."""
-    rate = _rate(wish, load, now_s, policy)
+    pace = _pace(wish, load, now_s, policy)
     pending = pending_replicas(wish, load, now_s, policy)
-    seen = msgspec.structs.replace(wish, at_s=now_s, rate=rate, queue_s=queue_s(load, rate, load.ready + pending))
+    seen = msgspec.structs.replace(
+        wish,
+        at_s=now_s,
+        pace=pace,
+        queued_tokens=load.queued_tokens,
+        queue_s=queue_s(load, pace.rate, load.ready + pending),
+        pending_at_s=now_s if pending else wish.pending_at_s,
+    )
     if not load.ready:
         return msgspec.structs.replace(seen, low_since_s=None, reason=_blind(load))
-    need = need_of(load, rate, load.ready + pending, policy.need)
-    wanted = _within(need.replicas, policy)
+    need = need_of(load, pace, load.ready + pending, policy.need)
+    wanted = _within(min(need.replicas, math.floor(policy.growth * wish.desired)), policy)
     if wanted > wish.desired:
         return _up(seen, need, wanted, pending, policy)
     if wanted < wish.desired:
@@ -82,8 +95,9 @@ def _up(seen: PoolWish, need: Need, wanted: int, pending: int, policy: ScalePoli
     seen = msgspec.structs.replace(seen, low_since_s=None)
     if pending:
         return msgspec.structs.replace(seen, reason=f"{need.reason}; {pending} replicas are still starting")
-    if seen.raised_at_s is not None and seen.at_s - seen.raised_at_s < policy.up_cooldown_s:
-        return msgspec.structs.replace(seen, reason=f"{need.reason}; raised less than {policy.up_cooldown_s:g} s ago")
+    if seen.pending_at_s is not None and seen.at_s - seen.pending_at_s < policy.up_cooldown_s:
+        reason = f"{need.reason}; the last new replica is ready for less than {policy.up_cooldown_s:g} s"
+        return msgspec.structs.replace(seen, reason=reason)
     return msgspec.structs.replace(seen, desired=wanted, reason=need.reason, raised_at_s=seen.at_s)
 
 
@@ -101,10 +115,16 @@ def _down(seen: PoolWish, need: Need, policy: ScalePolicy) -> PoolWish:
     )
 
 
-def _rate(wish: PoolWish, load: PoolLoad, now_s: float, policy: ScalePolicy) -> float:
+def _pace(wish: PoolWish, load: PoolLoad, now_s: float, policy: ScalePolicy) -> Pace:
     """Only busy replicas show what they can do; an idle pool forgets it slowly, as models and load change."""
-    faded = wish.rate * math.pow(0.5, (now_s - wish.at_s) / policy.rate_half_life_s)
-    return max(faded, load.busy_tokens_per_s / load.busy if load.busy else 0.0)
+    passed_s = now_s - wish.at_s
+    faded = wish.pace.rate * math.pow(0.5, passed_s / policy.rate_half_life_s)
+    rate = max(faded, load.busy_tokens_per_s / load.busy if load.busy else 0.0)
+    if wish.queued_tokens is None or passed_s <= 0:
+        return Pace(rate=rate)
+    growth = (load.queued_tokens - wish.queued_tokens) / passed_s
+    kept = math.pow(0.5, passed_s / policy.growth_half_life_s)
+    return Pace(rate=rate, queue_growth=kept * wish.pace.queue_growth + (1.0 - kept) * growth)
 
 
 def _blind(load: PoolLoad) -> str:
