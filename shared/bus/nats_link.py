@@ -20,6 +20,7 @@ from shared.contracts.permissions import inbox_prefix
 FIRST_CONNECT_S = 5.0
 RECONNECT_WAIT_S = 0.2
 PING_INTERVAL_S = 5
+SETTLE_S = 2
 CONFIRM_S = 5.0
 """How long the server has to confirm what it stored."""
 
@@ -73,7 +74,7 @@ class Link:
     async def close(self) -> None:
         if self.connected:
             try:
-                await self._client.flush(timeout=1)
+                await self._settle()
             except nats.errors.Error:
                 _log.warning("closed the bus without the server's word that it got everything")
         self._established = False
@@ -128,7 +129,7 @@ class Link:
                 subject, queue=group, cb=on_message,
                 pending_msgs_limit=_PENDING_MESSAGES, pending_bytes_limit=_PENDING_BYTES,
             )  # fmt: skip
-            await self._client.flush()
+            await self._settle()
         if subject.lower() in self._denied:
             await self.unsubscribe(subscription)
             raise PermissionError(f"NATS does not let {self._options.user} subscribe to {subject}")
@@ -140,6 +141,15 @@ class Link:
             await subscription.unsubscribe()
         except nats.errors.Error as error:
             _log.debug("unsubscribing from %s: %s", subscription.subject, error)
+
+    async def _settle(self) -> None:
+        """Returns when the server has dealt with everything sent so far.
+
+        The client's flush lets its ping overtake commands that are still queued. They are written by the
+        time the first ping is answered, so a second one is behind them.
+        """
+        await self._client.flush(timeout=SETTLE_S)
+        await self._client.flush(timeout=SETTLE_S)
 
     @asynccontextmanager
     async def _failing_as_unavailable(self) -> AsyncIterator[None]:
