@@ -117,7 +117,9 @@ class ResidencyView(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool = False
     tiers: Mapping[AdapterKey, str] = {}
     pending: Mapping[AdapterKey, str] = {}
-    """Parts of a snapshot that is still arriving."""
+    """Parts of a snapshot that is still arriving, from part 0 on and without a gap."""
+    next_part: int = 0
+    """The part that continues it; 0 if none is arriving."""
 
 
 def fold_residency(view: ResidencyView, message: Residency) -> ResidencyView:
@@ -130,21 +132,30 @@ def fold_residency(view: ResidencyView, message: Residency) -> ResidencyView:
         return view
     entries = {AdapterKey(adapter_id=e.adapter_id, digest=e.digest): e.tier for e in message.entries}
     continuous = same and message.sequence == view.sequence + 1
-    if not message.snapshot:
-        tiers = _held({**(view.tiers if same else {}), **entries})
-        pending = {**view.pending, **entries} if same and view.pending else {}
-        return ResidencyView(
-            incarnation=message.incarnation, sequence=message.sequence,
-            exact=view.exact and continuous, tiers=tiers, pending=pending,
-        )  # fmt: skip
-    pending = entries if message.part == 0 else {**(view.pending if continuous else {}), **entries}
-    complete = message.part == message.parts - 1 and (message.parts == 1 or continuous)
+    known = view.tiers if same else {}
+    pending, next_part = _gathered(view, message, entries) if continuous or message.part == 0 else ({}, 0)
+    complete = message.snapshot and next_part == message.parts
+    if complete:
+        known, pending, next_part = _held(pending), {}, 0
+    elif not message.snapshot:
+        known = _held({**known, **entries})
     return ResidencyView(
         incarnation=message.incarnation, sequence=message.sequence,
         exact=complete or (view.exact and continuous),
-        tiers=_held(pending) if complete else (view.tiers if same else {}),
-        pending={} if complete else pending,
+        tiers=known, pending=pending, next_part=next_part,
     )  # fmt: skip
+
+
+def _gathered(
+    view: ResidencyView, message: Residency, entries: Mapping[AdapterKey, str]
+) -> tuple[Mapping[AdapterKey, str], int]:
+    """The parts of a snapshot so far, and the next one. Its parts follow each other at once: a change between
+    them means that one was missed."""
+    if message.snapshot and message.part == 0:
+        return entries, 1
+    if message.snapshot and message.part == view.next_part:
+        return {**view.pending, **entries}, message.part + 1
+    return {}, 0
 
 
 def _held(tiers: Mapping[AdapterKey, str]) -> dict[AdapterKey, str]:

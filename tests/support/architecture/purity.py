@@ -61,11 +61,17 @@ def _is_protocol(node: ast.ClassDef) -> bool:
     return any("Protocol" in ast.unparse(base) for base in node.bases)
 
 
+def is_entry_point(module: Module) -> bool:
+    """Whether it is run by its name: `__main__`, or a tool that ends with `if __name__ == "__main__"`."""
+    tests = [ast.unparse(node.test) for node in module.tree.body if isinstance(node, ast.If)]
+    return module.name.endswith(".__main__") or "__name__ == '__main__'" in tests
+
+
 def constructions(wired: frozenset[str]) -> Callable[[Module], list[str]]:
-    """Calls of wired things outside a `__main__`. A module may construct what it defines itself."""
+    """Calls of wired things outside an entry point. A module may construct what it defines itself."""
 
     def rule(module: Module) -> list[str]:
-        if not module.name.startswith("services.") or module.name.endswith(".__main__"):
+        if not module.name.startswith("services.") or is_entry_point(module):
             return []
         known = {local: name for local, name in bindings(module).items() if name in wired}
         return [
@@ -79,7 +85,7 @@ def constructions(wired: frozenset[str]) -> Callable[[Module], list[str]]:
 
 def environment_reads(module: Module) -> list[str]:
     """Settings are read once, in `__main__`: nothing else of a service or of shared looks at the environment."""
-    if not module.name.startswith(("services.", "shared.")) or module.name.endswith(".__main__"):
+    if not module.name.startswith(("services.", "shared.")) or is_entry_point(module):
         return []
     return [
         module.at(node.lineno, "only __main__ reads the environment")
