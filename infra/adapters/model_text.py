@@ -24,11 +24,12 @@ class ModelText:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def chat(self, prompt: str) -> list[int]:
-        """One user message as the chat template writes it, up to where the assistant begins."""
+        """One user message as the chat template writes it, up to where the assistant begins; a base
+        model without a template gets the bare prompt."""
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         names = {name: _content(self._config.get(name)) for name in ("bos_token", "eos_token")}
         messages = [{"role": "user", "content": prompt}]
-        template = environment.from_string(self._template)
+        template = environment.from_string(self._template or "{{ messages[0]['content'] }}")
         return self.encode(template.render(messages=messages, add_generation_prompt=True, **names))
 
     def _eos_token_id(self, config: dict[str, Any]) -> int:
@@ -40,9 +41,9 @@ class ModelText:
         return int(declared[0] if isinstance(declared, list) else declared)
 
 
-def _chat_template(model_folder: Path, config: dict[str, Any]) -> str:
+def _chat_template(model_folder: Path, config: dict[str, Any]) -> str | None:
     file = model_folder / "chat_template.jinja"
-    return file.read_text(encoding="utf-8") if file.is_file() else config["chat_template"]
+    return file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
 
 
 def _content(token: Any) -> str:

@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 
 from infra.adapters.demo_voices import DEMO_FOLDER, VOICES, Example, examples
 from infra.adapters.peft_folder import LoraConfig, write_adapter
+from shared.base_model import base_model_hash
 
 _BASE_MODEL_NAME = "SmolLM2-135M-Instruct"
 _IGNORED_LABEL = -100  # what the loss skips: the prompt's and the padding's positions
@@ -31,9 +33,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = 8
     alpha: int = 16
     target_modules: tuple[str, ...] = ("q_proj", "v_proj")
-    steps: int = 60
+    steps: int = 90
     batch_rows: int = 4
-    peak_learning_rate: float = 3e-3
+    peak_learning_rate: float = 2e-3
     warmup_steps: int = 5
     seed: int = 0
 
@@ -133,6 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     for voice in chosen.voices or VOICES:
         started_at_s = time.monotonic()
         _train_and_save(chosen.model_folder, voice, chosen.out / voice)
+        (chosen.out / "base_model_hash").write_text(base_model_hash(chosen.model_folder) + "\n")
         print(f"{voice}: saved after {time.monotonic() - started_at_s:.0f} s", flush=True)
     return 0
 
@@ -140,9 +143,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _train_and_save(model_folder: Path, voice: str, out: Path) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
+    from transformers.utils import logging
 
-    disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    warnings.simplefilter("ignore", FutureWarning)  # the two libraries' own, of each other
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     base = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     save(train(base, tokenizer, voice, Recipe()), out)
