@@ -1,0 +1,126 @@
+"""Measured figures in `reports/<name>.json`, and which of them fall short: `make targets`."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from operator import ge, gt, le, lt
+from pathlib import Path
+
+import msgspec
+
+REPORTS = Path(__file__).parent.parent / "reports"
+_TARGET = re.compile(r"(<=|>=|<|>) *(-?[0-9.]+(?:e-?[0-9]+)?)")
+_COMPARE = {"<=": le, ">=": ge, "<": lt, ">": gt}
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured value, None if there was nothing to measure. `target` reads like `<= 1.0`; without one
+    there is nothing to meet."""
+
+    value: float | None
+    unit: str
+    target: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.target is not None and not _TARGET.fullmatch(self.target):
+            raise ValueError(f"a target is a comparison such as '<= 1.0', not {self.target!r}")
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the value meets its target: None without a target, False without a finite value."""
+        if self.target is None:
+            return None
+        if self.value is None or not math.isfinite(self.value):
+            return False
+        comparison, bound = _TARGET.fullmatch(self.target).groups()  # type: ignore[union-attr]  # checked when made
+        return _COMPARE[comparison](self.value, float(bound))
+
+    def __str__(self) -> str:
+        return "not measured" if self.value is None else f"{self.value:g} {self.unit}".rstrip()
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What one benchmark found on one machine; `name` is the file's."""
+
+    name: str
+    commit: str
+    date: str
+    machine: str
+    figures: dict[str, Figure]
+
+
+def write_report(name: str, figures: Mapping[str, Figure], folder: Path = REPORTS) -> Path:
+    """Replace `<folder>/<name>.json` and return its path. Raises OSError; the old report is kept then."""
+    said = {
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": _machine(),
+        "figures": {key: {**msgspec.structs.asdict(figure), "met": figure.met} for key, figure in figures.items()},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path, fresh = folder / f"{name}.json", folder / f".{name}.json"
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n")
+    return fresh.replace(path)
+
+
+def read_reports(folder: Path = REPORTS) -> list[Report]:
+    """Every report in the folder, in order of name. Raises ValueError naming a file that is none."""
+    return [_read(path) for path in sorted(folder.glob("[!.]*.json"))]
+
+
+def shortfalls(reports: Sequence[Report]) -> list[str]:
+    """One line for every figure that does not meet its target."""
+    return [
+        f"{report.name}  {name}  {figure}, target {figure.target}"
+        for report in reports
+        for name, figure in report.figures.items()
+        if figure.met is False
+    ]
+
+
+def _read(path: Path) -> Report:
+    try:
+        said = msgspec.json.decode(path.read_bytes())
+        return msgspec.convert({**said, "name": path.stem}, Report)
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise ValueError(f"{path} is no report: {error}") from error
+
+
+def _commit() -> str:
+    asked = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    told = subprocess.run(asked, cwd=REPORTS.parent, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "unknown"
+
+
+def _machine() -> str:
+    return f"{_processor()}, {os.cpu_count()} cores"
+
+
+def _processor() -> str:
+    try:
+        told = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        told = ""
+    named = re.search(r"^model name\s*: (.+)$", told, re.MULTILINE)
+    return named[1] if named else platform.machine()
+
+
+def main() -> None:
+    reports = read_reports()
+    short = shortfalls(reports)
+    aimed = sum(figure.target is not None for report in reports for figure in report.figures.values())
+    if not reports:
+        print("no reports yet: `make bench` writes one")
+    elif short:
+        print(*short, sep="\n")
+    print(f"{len(short)} of {aimed} figures with a target fall short")
+
+
+if __name__ == "__main__":
+    main()
