@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import ge, gt, le, lt
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 
 REPORTS = Path(__file__).parent.parent / "reports"
 _TARGET = re.compile(r"(<=|>=|<|>) *(-?[0-9.]+(?:e-?[0-9]+)?)")
-_COMPARE = {"<=": le, ">=": ge, "<": lt, ">": gt}
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = {"<=": le, ">=": ge, "<": lt, ">": gt}
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
