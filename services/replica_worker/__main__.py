@@ -16,7 +16,6 @@ from services.replica_worker.metering import Meters
 from services.replica_worker.residency import ResidencyTeller
 from services.replica_worker.settings import PREFIX, Settings
 from services.replica_worker.standing import Identity
-from services.replica_worker.text.eos import eos_token_ids
 from services.replica_worker.text.tokenizer import Tokenizer
 from shared.base_model import base_model_hash
 from shared.bus.nats import BusOptions, connect
@@ -42,6 +41,7 @@ def build_engine(settings: Settings, base_hash: str, tokenizer: Tokenizer) -> En
     if settings.engine == "timed":
         from services.replica_worker.engine.timed.engine import TimedEngine
         from services.replica_worker.engine.timed.policy import TimedPolicy
+        from services.replica_worker.engine.torch.eos import eos_token_ids
 
         return TimedEngine(
             TimedPolicy(

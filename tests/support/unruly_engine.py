@@ -1,0 +1,92 @@
+"""The timed engine with a brake and with faults on order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from pathlib import Path
+
+from services.replica_worker.engine.port import AdapterSpec, EngineFailed, EngineLoad, HostAdapter, Probe
+from services.replica_worker.engine.timed.engine import TimedAdapter, TimedEngine
+from services.replica_worker.engine.timed.policy import TimedPolicy
+
+
+class UnrulyEngine(TimedEngine):
+    """`hold()` stops it between two steps, `allow(n)` lets it make n more, `go()` lets it run.
+
+    `fail(call, error)` makes the next `call` ("read", "load", "clear", "probe", "fingerprint") raise.
+    `wrong_weights` makes every load put other weights into the slot, as a broken copy would.
+    """
+
+    def __init__(self, policy: TimedPolicy) -> None:
+        super().__init__(policy)
+        self.faults: dict[str, deque[Exception]] = defaultdict(deque)
+        self.calls: dict[str, int] = defaultdict(int)
+        self.broken: EngineFailed | None = None
+        self.wrong_weights = False
+        self.no_effect = False
+        self._allowed: float = float("inf")
+        self._moved = asyncio.Event()
+
+    def fail(self, call: str, error: Exception, times: int = 1) -> None:
+        self.faults[call].extend([error] * times)
+
+    def hold(self) -> None:
+        self._allowed = 0
+
+    def allow(self, steps: int) -> None:
+        self._allowed = steps
+        self._moved.set()
+
+    def go(self) -> None:
+        self._allowed = float("inf")
+        self._moved.set()
+
+    def held_digest(self, slot: int) -> str | None:
+        """Whose weights really are in a slot."""
+        return self._digests.get(slot)
+
+    async def read(self, path: Path, spec: AdapterSpec) -> TimedAdapter:
+        self._meet("read")
+        return await super().read(path, spec)
+
+    async def load(self, slot: int, adapter: HostAdapter) -> None:
+        self._meet("load")
+        await super().load(slot, adapter)
+        if self.wrong_weights:
+            self._digests[slot] = "0" * 64
+
+    async def clear(self, slot: int) -> None:
+        self._meet("clear")
+        await super().clear(slot)
+
+    async def probe(self, prompt_token_ids: object, slot: int, top: int = 20) -> Probe:
+        self._meet("probe")
+        shown = -1 if self.no_effect else slot
+        return await super().probe(prompt_token_ids, shown, top)  # type: ignore[arg-type]
+
+    async def fingerprint(self, slot: int) -> str:
+        self._meet("fingerprint")
+        return await super().fingerprint(slot)
+
+    def load_figures(self) -> EngineLoad:
+        if self.broken is not None:
+            raise self.broken
+        return super().load_figures()
+
+    async def _step(self) -> None:
+        while self._allowed < 1:
+            self._moved.clear()
+            await self._moved.wait()
+        self._allowed -= 1
+        await super()._step()
+
+    def _meet(self, call: str) -> None:
+        self.calls[call] += 1
+        if self.faults[call]:
+            raise self.faults[call].popleft()
+
+
+def unruly(base_hash: str, slots: int = 4, **policy: float) -> UnrulyEngine:
+    instant = TimedPolicy.instant(base_hash, slots=slots)
+    return UnrulyEngine(TimedPolicy(**{**{f: getattr(instant, f) for f in instant.__struct_fields__}, **policy}))
