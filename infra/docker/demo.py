@@ -1,4 +1,4 @@
-"""Brings the demo customer into a fleet of containers, as `make up` does, and writes demo.env into the shared volume."""
+"""Brings the demo customer into a fleet of containers, as `make up` does; demo.env goes to the shared volume."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from infra.local.layout import Layout
-from services.console.io.environment import Connection, find_connection
+from infra.local.connection import Connection, find_connection
 
 _UP_TIMEOUT_S = 240.0
 

@@ -13,7 +13,7 @@ from services.console.commands.output import Output
 from services.console.core.outcome import OK, UNREACHABLE
 from services.console.io.admin import Admin, CommandFailed
 from services.console.io.chat import Door
-from services.console.io.environment import NotConfigured, find_connection
+from infra.local.connection import NotConfigured, find_connection
 
 
 def main(argv: Sequence[str] | None = None) -> int:

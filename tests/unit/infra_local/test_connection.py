@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from services.console.io.environment import NotConfigured, find_connection, parse_env
+from infra.local.connection import NotConfigured, find_connection, parse_env
 
 DEMO = "LORAFLEET_URL=http://h:1/\nLORAFLEET_API_KEY=k\nLORAFLEET_ADMIN_URL=http://h:2\nLORAFLEET_ADMIN_KEY=a\n"
 
