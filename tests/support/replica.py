@@ -274,7 +274,7 @@ class Rig:
     async def until(self, condition: Callable[[], bool]) -> None:
         """For what nobody tells: look after every turn of the loop."""
         async with asyncio.timeout(DEADLINE_S):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - there is no event: that is the point
                 await asyncio.sleep(0)
 
     async def settled(self) -> None:

@@ -1,0 +1,381 @@
+"""From the store to a slot: once, checked, and with an end to every failure."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from services.replica_worker.engine.port import AdapterUnusable
+from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
+from shared.contracts.catalog import ADAPTER_EFFECT_MISMATCH, FINGERPRINT, LOAD, STATE, UNLOAD
+from shared.messages.adapters import EffectMismatch
+from shared.messages.desired import AdapterRecord
+from shared.messages.operations import AskFingerprint, AskState, HoldResult, LoadAdapter, UnloadAdapter
+from shared.store.port import StoreUnavailable
+from tests.support.replica import REPLICA_ID, Rig, rig, timed
+from tests.support.unruly_engine import UnrulyEngine
+
+
+async def load(replica: Rig, record: AdapterRecord, tier: str = "gpu") -> HoldResult:
+    ask = LoadAdapter(adapter_id=record.adapter_id, digest=record.digest, tier=tier)
+    return await replica.registry.ask(LOAD, ask, REPLICA_ID, timeout_s=20)
+
+
+async def unload(replica: Rig, record: AdapterRecord) -> HoldResult:
+    ask = UnloadAdapter(adapter_id=record.adapter_id, digest=record.digest)
+    return await replica.registry.ask(UNLOAD, ask, REPLICA_ID, timeout_s=20)
+
+
+def byte_counts(replica: Rig) -> tuple[int, int, int]:
+    loader = replica.replica.loader
+    on_disk = sum(path.stat().st_size for path in replica.cache.glob("*.safetensors"))
+    return loader.ram.budget.used_bytes, loader.disk.budget.used_bytes, on_disk
+
+
+async def test_c17_loading_and_unloading_200_times_leaves_nothing_behind(replica: Rig) -> None:
+    record, other = await replica.register("acme-1"), await replica.register("acme-2")
+    assert (await load(replica, other)).ok
+    before = byte_counts(replica)
+    for _ in range(200):
+        assert await load(replica, record) == HoldResult(
+            adapter_id="acme-1", ok=True, tier="gpu", reason="resident where it was wanted"
+        )
+        assert byte_counts(replica) != before
+        assert (await unload(replica, record)).tier == "remote"
+    assert byte_counts(replica) == before
+    assert replica.replica.loader.slots.table.empty == 3
+
+
+async def test_c20_an_adapter_whose_file_vanished_fails_alone(replica: Rig) -> None:
+    gone, there = await replica.register("gone"), await replica.register("there")
+    replica.stored(gone).unlink()
+    heard, other = await asyncio.gather(
+        replica.caller.run(replica.request("r1", gone)), replica.caller.run(replica.request("r2", there))
+    )
+    assert heard.refused is not None
+    assert (heard.refused.code, heard.refused.elsewhere) == ("adapter_unavailable", True)
+    assert "not in the store" in heard.refused.message
+    assert other.finish is not None
+    assert other.finish.reason == "length"
+
+
+async def test_c21_64_adapters_through_4_slots_each_answer_as_themselves(replica: Rig) -> None:
+    records = [await replica.register(f"acme-{at}") for at in range(64)]
+    calls = [(record, turn) for record in records for turn in range(2)]
+    random.Random(21).shuffle(calls)
+    heard = await asyncio.gather(
+        *(replica.caller.run(replica.request(f"{record.adapter_id}-{turn}", record)) for record, turn in calls)
+    )
+    tokens: dict[str, set[tuple[int, ...]]] = {}
+    for (record, _), each in zip(calls, heard, strict=True):
+        assert each.finish is not None, each.answers
+        tokens.setdefault(record.adapter_id, set()).add(each.token_ids)
+    assert all(len(answers) == 1 for answers in tokens.values())
+    assert len(set.union(*tokens.values())) == 64
+
+
+async def test_c23_500_requests_that_end_in_every_way_release_every_reference(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    dice = random.Random(23)
+    records = [await replica.register(f"acme-{at}") for at in range(12)]
+    replica.stored(records[0]).write_bytes(b"other bytes")
+
+    async def one(at: int) -> None:
+        record = dice.choice([*records, None])
+        if dice.random() < 0.1:
+            call = dice.choice(["load", "read", "fingerprint"])
+            engine.fail(call, dice.choice([AdapterUnusable("no"), RuntimeError("planted")]))
+        changes = {"stop": ("",)} if dice.random() < 0.05 else {"max_tokens": dice.choice([1, 8, 5_000])}
+        heard = await replica.caller.send(replica.request(f"r{at}", record, **changes))
+        for _ in range(dice.randrange(60)):
+            await asyncio.sleep(0)
+        if dice.random() < 0.4:
+            await replica.caller.cancel(f"r{at}")
+        elif not heard.over:
+            await replica.until(lambda: heard.over or replica.replica.generation.open == 0)
+
+    for start in range(0, 500, 50):
+        await asyncio.gather(*(one(at) for at in range(start, start + 50)))
+    await replica.settled()
+    replica.assert_sound()
+    assert replica.replica.loader.slots.table.busy == 0
+    assert engine.load_figures().running == 0
+
+
+@pytest.mark.parametrize("steps", range(0, 40, 2))
+async def test_c24_undeploying_at_any_await_of_an_acquisition_never_leaves_a_request_without_its_adapter(
+    replica: Rig, engine: UnrulyEngine, steps: int
+) -> None:
+    record = await replica.register("acme-1")
+    acquiring = asyncio.create_task(replica.replica.loader.acquire(record))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    dropped = await replica.replica.loader.drop(record.key)
+    reference = await acquiring
+    assert engine.held_digest(reference.slot) == record.digest
+    refused = await replica.replica.loader.drop(record.key)
+    assert refused is not None
+    assert engine.held_digest(reference.slot) == record.digest
+    reference.release()
+    reference.release()
+    assert await replica.replica.loader.drop(record.key) is None
+    assert dropped is None or isinstance(dropped, str)
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_c24_acquiring_at_any_await_of_an_unload_loads_again(
+    replica: Rig, engine: UnrulyEngine, steps: int
+) -> None:
+    record = await replica.register("acme-1")
+    await replica.replica.loader.bring(record, "gpu")
+    dropping = asyncio.create_task(replica.replica.loader.drop(record.key))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    reference = await replica.replica.loader.acquire(record)
+    await dropping
+    assert engine.held_digest(reference.slot) == record.digest
+    reference.release()
+
+
+async def test_c26_fifty_first_requests_are_one_download(replica: Rig) -> None:
+    record = await replica.register("acme-1")
+    heard = await asyncio.gather(*(replica.caller.run(replica.request(f"r{at}", record)) for at in range(50)))
+    assert all(each.finish is not None for each in heard)
+    assert replica.store.reads == {record.store_key: 1}
+
+
+async def test_c26_places_that_spell_alike_never_share_a_file(replica: Rig) -> None:
+    one = await replica.register("one", b"bytes of one" * 9)
+    two = await replica.register("two", b"bytes of two" * 9)
+    for record, key in ((one, "a/b_c"), (two, "a_b/c")):
+        target = replica.folder / "store" / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(replica.stored(record).read_bytes())
+        await replica.tell(msgspec.structs.replace(record, store_key=key))
+    for record in (one, two):
+        assert (await load(replica, record)).ok
+    assert replica.store.reads == {"a/b_c": 1, "a_b/c": 1}
+    assert replica.cached(one).read_bytes() != replica.cached(two).read_bytes()
+
+
+async def test_the_same_bytes_under_two_ids_are_one_file_and_two_adapters(replica: Rig) -> None:
+    one, two = await replica.register("one", b"shared" * 9), await replica.register("two", b"shared" * 9, alpha=4.0)
+    assert (await load(replica, one)).ok
+    assert (await load(replica, two)).ok
+    assert replica.store.reads == {one.store_key: 1}
+    assert set(replica.replica.loader.slots.table.resident) == {one.key, two.key}
+
+
+@pytest.mark.parametrize("call", ["read", "load"])
+async def test_c28_a_step_that_fails_once_does_not_poison_the_retry(
+    replica: Rig, engine: UnrulyEngine, call: str
+) -> None:
+    record = await replica.register("acme-1")
+    engine.fail(call, AdapterUnusable("a passing fault"))
+    failed = await load(replica, record)
+    assert (failed.ok, failed.tier == "gpu") == (False, False)
+    assert "a passing fault" in failed.reason
+    assert (await load(replica, record)).ok
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert heard.accepted is not None
+    assert heard.accepted.tier == "gpu"
+
+
+async def test_c33_a_killed_replica_comes_back_from_its_disk_without_the_store(replica: Rig) -> None:
+    records = [await replica.register(f"acme-{at}") for at in range(3)]
+    for record in records:
+        assert (await load(replica, record, "disk")).ok
+    (replica.cache / f"{'a' * 64}.part").write_bytes(b"half a file")
+    reads = dict(replica.store.reads)
+    replica.store.broken = StoreUnavailable("the store is away")
+    await replica.restart_after_kill(timed())
+    for at, record in enumerate(records):
+        heard = await replica.caller.run(replica.request(f"r{at}", record))
+        assert heard.accepted is not None, heard.answers
+        assert heard.accepted.tier == "disk"
+    assert replica.store.reads == reads
+    assert list(replica.cache.glob("*.part")) == []
+
+
+async def test_c36_a_corrupt_file_fails_with_its_reason_and_is_not_fetched_again_and_again(replica: Rig) -> None:
+    record = await replica.register("acme-1")
+    content = replica.stored(record).read_bytes()
+    replica.stored(record).write_bytes(content[:-1] + b"\x00")
+    for at in range(5):
+        heard = await replica.caller.run(replica.request(f"r{at}", record))
+        assert heard.refused is not None
+        assert heard.refused.code == "adapter_failed"
+        assert "corrupt" in heard.refused.message
+    assert replica.store.reads == {record.store_key: 1}
+    assert list(replica.cache.glob("*.safetensors")) == []
+    await replica.clock.advance(31.0)
+    await replica.caller.run(replica.request("later", record))
+    assert replica.store.reads == {record.store_key: 2}
+    replica.stored(record).write_bytes(content)
+    assert (await load(replica, record)).ok
+    assert (await replica.caller.run(replica.request("healed", record))).accepted is not None
+
+
+async def test_a_byte_that_flips_on_disk_is_noticed_and_the_file_fetched_again(replica: Rig) -> None:
+    record = await replica.register("acme-1")
+    assert (await load(replica, record, "disk")).ok
+    content = replica.cached(record).read_bytes()
+    replica.cached(record).write_bytes(content[:10] + b"\x00" + content[11:])
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert heard.finish is not None
+    assert replica.store.reads == {record.store_key: 2}
+    assert replica.cached(record).read_bytes() == content
+
+
+async def test_a_byte_that_flips_on_disk_is_refused_if_the_store_is_gone_too(replica: Rig) -> None:
+    record = await replica.register("acme-1")
+    assert (await load(replica, record, "disk")).ok
+    replica.cached(record).write_bytes(b"something else")
+    replica.stored(record).unlink()
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert heard.refused is not None
+    assert heard.refused.code == "adapter_unavailable"
+    assert not replica.cached(record).exists()
+
+
+async def test_what_is_on_disk_serves_without_the_store(replica: Rig) -> None:
+    record = await replica.register("acme-1")
+    assert (await load(replica, record, "disk")).ok
+    replica.stored(record).unlink()
+    assert (await replica.caller.run(replica.request("r1", record))).accepted is not None
+
+
+async def test_a_full_disk_is_a_clear_refusal_and_leaves_nothing(replica: Rig) -> None:
+    record = await replica.register("acme-1")
+    (replica.cache / f"{record.digest}.part").symlink_to("/dev/full")
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert heard.refused is not None
+    assert heard.refused.code == "adapter_unavailable"
+    assert "no space is left on the disk" in heard.refused.message
+    assert replica.replica.loader.disk.budget.used_bytes == 0
+    assert (await replica.caller.run(replica.request("r2", record))).accepted is not None
+
+
+async def test_an_adapter_of_another_base_is_never_loaded(replica: Rig, engine: UnrulyEngine) -> None:
+    record = await replica.register("acme-1", base_model_hash="0" * 64)
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert heard.refused is not None
+    assert heard.refused.code == "adapter_failed"
+    assert "belongs to base model 000000000000" in heard.refused.message
+    assert engine.calls["read"] == 0
+
+
+async def test_a_load_with_another_effect_than_on_record_is_cleared_told_and_refused(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    told: list[EffectMismatch] = []
+    heard_of_it = asyncio.Event()
+
+    async def on_mismatch(event: EffectMismatch, ids: tuple[str, ...]) -> None:
+        told.append(event)
+        heard_of_it.set()
+
+    await replica.registry.consume(ADAPTER_EFFECT_MISMATCH, "test", on_mismatch)
+    record = await replica.register("acme-1")
+    assert (await load(replica, record)).ok
+    ask = AskFingerprint(adapter_id=record.adapter_id, digest=record.digest)
+    found = await replica.registry.ask(FINGERPRINT, ask, REPLICA_ID, timeout_s=5)
+    proven = msgspec.structs.replace(record, fingerprint=found.fingerprint)
+    await replica.tell(proven)
+    assert (await unload(replica, record)).ok
+    assert (await load(replica, record)).ok
+
+    assert (await unload(replica, record)).ok
+    engine.wrong_weights = True
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert heard.refused is not None
+    assert (heard.refused.code, heard.refused.elsewhere) == ("adapter_failed", True)
+    async with asyncio.timeout(5):
+        await heard_of_it.wait()
+    assert told[0].expected == found.fingerprint != told[0].found
+    assert [engine.held_digest(slot) for slot in range(4)] == [None] * 4
+
+    engine.wrong_weights = False
+    assert (await load(replica, record)).ok
+
+
+async def test_a_fingerprint_of_another_build_proves_nothing_here(replica: Rig) -> None:
+    record = await replica.register("acme-1", fingerprint="torch-9-cpu/bfloat16/" + "0" * 64)
+    assert (await load(replica, record)).ok
+
+
+async def test_an_adapter_in_use_is_not_unloaded(replica: Rig, engine: UnrulyEngine) -> None:
+    record = await replica.register("acme-1")
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1", record))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    refused = await unload(replica, record)
+    assert (refused.ok, refused.tier) == (False, "gpu")
+    assert "1 requests use it" in refused.reason
+    engine.go()
+    await replica.caller.wait(lambda: heard.over)
+    assert (await unload(replica, record)).ok
+
+
+async def test_the_state_names_what_is_held(replica: Rig) -> None:
+    records = [await replica.register(f"acme-{at}") for at in range(3)]
+    for record, tier in zip(records, ("disk", "ram", "gpu"), strict=True):
+        assert (await load(replica, record, tier)).ok
+    state = await replica.registry.ask(STATE, AskState(), REPLICA_ID, timeout_s=5)
+    assert state.gpu_adapters == ("acme-2",)
+    assert state.ram_adapters == ("acme-1", "acme-2")
+    assert state.disk_adapters == ("acme-0", "acme-1", "acme-2")
+    assert state.ready
+
+
+async def test_loading_what_is_unknown_or_into_no_tier_says_so(replica: Rig) -> None:
+    record = await replica.register("acme-1")
+    unknown = msgspec.structs.replace(record, digest="e" * 64)
+    assert "knows no such adapter" in (await load(replica, unknown)).reason
+    assert "is no tier" in (await load(replica, record, "cloud")).reason
+
+
+async def test_a_waiter_that_leaves_in_any_moment_leaves_nothing_behind(replica: Rig, engine: UnrulyEngine) -> None:
+    record = await replica.register("acme-1")
+    for steps in range(0, 40, 3):
+        acquiring = asyncio.create_task(replica.replica.loader.acquire(record))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        acquiring.cancel()
+        [result] = await asyncio.gather(acquiring, return_exceptions=True)
+        if not isinstance(result, BaseException):
+            result.release()
+        await replica.until(lambda: not replica.replica.loader.slots.table.busy)
+        assert replica.replica.loader.slots.table.references == 0
+        await replica.replica.loader.drop(record.key)
+
+
+async def test_ram_smaller_than_the_slots_still_serves_all(tmp_path, model_folder) -> None:  # type: ignore[no-untyped-def]
+    async with rig(tmp_path, model_folder, ram_budget_bytes=2_000) as small:
+        records = [await small.register(f"acme-{at}", bytes([at]) * 900) for at in range(12)]
+        heard = await asyncio.gather(
+            *(small.caller.run(small.request(f"r{at}", record)) for at, record in enumerate(records))
+        )
+        assert all(each.finish is not None for each in heard), [each.refused for each in heard]
+        assert small.replica.loader.ram.budget.used_bytes <= 2_000
+
+
+async def test_an_adapter_larger_than_ram_is_unavailable_with_both_numbers(tmp_path, model_folder) -> None:  # type: ignore[no-untyped-def]
+    async with rig(tmp_path, model_folder, ram_budget_bytes=2_000) as small:
+        record = await small.register("acme-1", b"x" * 3_000)
+        with pytest.raises(AdapterUnavailable, match=r"3000 bytes do not fit.*2000"):
+            await small.replica.loader.acquire(record)
+        with pytest.raises(AdapterUnavailable):
+            await small.replica.loader.acquire(record)
+
+
+async def test_a_failure_is_remembered_per_adapter_not_per_file(replica: Rig, engine: UnrulyEngine) -> None:
+    one, two = await replica.register("one", b"shared" * 9), await replica.register("two", b"shared" * 9)
+    engine.fail("read", AdapterUnusable("only this one"))
+    with pytest.raises(AdapterFailed, match="only this one"):
+        await replica.replica.loader.acquire(one)
+    (await replica.replica.loader.acquire(two)).release()
