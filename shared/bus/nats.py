@@ -105,9 +105,7 @@ class NatsBus:
         reply = await self._link.request(channel.subject(*ids), bounded(encode(channel, message)), timeout_s)
         return answer_of(channel, header(reply, _FAILURE) or reply.data)
 
-    async def serve(
-        self, channel: Channel[M, R], on_ask: Callable[[M, Ids], Awaitable[R]], *ids: str
-    ) -> Subscription:
+    async def serve(self, channel: Channel[M, R], on_ask: Callable[[M, Ids], Awaitable[R]], *ids: str) -> Subscription:
         calls = Calls(f"server of {channel.name}")
 
         async def reply(message: Msg) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,8 +25,8 @@ SETTLE_S = 2
 CONFIRM_S = 5.0
 """How long the server has to confirm what it stored."""
 
-_PENDING_MESSAGES = 1 << 20
-_PENDING_BYTES = 256 << 20
+PENDING_MESSAGES = 1 << 20
+PENDING_BYTES = 256 << 20
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 
 _log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class Link:
         async with self._failing_as_unavailable():
             subscription = await self._client.subscribe(
                 subject, queue=group, cb=on_message,
-                pending_msgs_limit=_PENDING_MESSAGES, pending_bytes_limit=_PENDING_BYTES,
+                pending_msgs_limit=PENDING_MESSAGES, pending_bytes_limit=PENDING_BYTES,
             )  # fmt: skip
             await self._settle()
         if subject.lower() in self._denied:
@@ -168,7 +169,7 @@ class Link:
         )  # fmt: skip
 
     async def _on_error(self, error: Exception) -> None:
-        self._last_error = str(error) or type(error).__name__
+        self._last_error = _in_words(error)
         denied = _DENIED.search(self._last_error)
         if denied:
             self._denied.add(denied.group(2))
@@ -204,12 +205,18 @@ class Link:
             _log.critical("the connection to NATS ended for good: %s", self._last_error)
 
 
+def _in_words(error: Exception) -> str:
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error).removeprefix("nats: ") or type(error).__name__
+
+
 def status_of(message: Msg) -> str:
     """The server's own status code, "" for a message of somebody else."""
     return "" if message.data else header(message, "Status")
 
 
 def header(message: Msg, name: str) -> str:
-    """"" if there is none."""
+    """ "" if there is none."""
     headers: dict[str, str] | None = message.headers
     return headers.get(name, "") if headers else ""

@@ -20,6 +20,9 @@ M = TypeVar("M")
 
 _NS = 1_000_000_000
 HEARTBEAT_S = 5.0
+SILENCE_S = 3 * HEARTBEAT_S
+"""After which a watch no longer believes that nothing has changed."""
+
 _PAUSE_S = 0.5
 
 _log = logging.getLogger(__name__)
@@ -139,6 +142,6 @@ async def _next(arrived: asyncio.Queue[Msg | None]) -> Msg | None:
     if not arrived.empty():
         return arrived.get_nowait()
     try:
-        return await asyncio.wait_for(arrived.get(), 3 * HEARTBEAT_S)
+        return await asyncio.wait_for(arrived.get(), SILENCE_S)
     except TimeoutError:
         return None

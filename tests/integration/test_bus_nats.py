@@ -1,0 +1,246 @@
+"""What only a real server can do to the bus: refuse, restart, forget, flood."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.bus import nats_events, nats_link, nats_provision, nats_watch
+from shared.bus.nats import connect
+from shared.bus.nats_provision import provision
+from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids
+from shared.contracts import catalog
+from shared.contracts.permissions import PROVISIONER
+from shared.contracts.streams import EVENT_STREAM, buckets, event_stream
+from shared.messages.desired import TenantRecord
+from shared.messages.generation import Cancel
+from shared.messages.operations import HoldResult, LoadAdapter
+from tests.support.bus_samples import gateway_report, registered, sample
+from tests.support.bus_worlds import Heard, NatsWorld, until, world_of
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[NatsWorld]:
+    async with world_of("nats", tmp_path) as made:
+        assert isinstance(made, NatsWorld)
+        yield made
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Taken, so that nobody else gets it, but not listening."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+def no_check_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a service whose catalog is not the server's."""
+    for rule in ("require_reader", "require_writer"):
+        monkeypatch.setattr(f"shared.bus.nats.{rule}", lambda service, channel: None)
+
+
+def tenant(name: str) -> TenantRecord:
+    return TenantRecord(tenant_id=name)
+
+
+async def test_no_server_is_one_clear_sentence(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_link, "FIRST_CONNECT_S", 0.3)
+    url = f"nats://127.0.0.1:{closed_port}"
+    options = nats_link.BusOptions(url=url, user="gateway", password="secret", client_name="test")
+    with pytest.raises(BusUnavailable, match=f"^no connection to NATS at {url} as gateway: .*refused") as failure:
+        await connect(options)
+    assert "secret" not in str(failure.value)
+
+
+async def test_a_wrong_password_is_told_at_once_and_not_repeated(world: NatsWorld) -> None:
+    options = msgspec.structs.replace(world.server.options("gateway"), password="wrong-one")
+    with pytest.raises(BusUnavailable, match=r"as gateway: .*[aA]uthorization") as failure:
+        await connect(options)
+    assert "wrong-one" not in str(failure.value)
+
+
+async def test_a_user_who_is_no_service_is_refused(world: NatsWorld) -> None:
+    with pytest.raises(ValueError, match="provision"):
+        await connect(world.server.options(PROVISIONER))
+
+
+@pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
+async def test_everything_goes_on_after_a_restart(world: NatsWorld, kill: bool) -> None:
+    registry, gateway, pipeline = [await world.connect(name) for name in ("registry", "gateway", "pipeline")]
+    changes, facts, pid = Heard(), Heard(), world.server.pid
+    await gateway.state(catalog.TENANT).watch(changes)
+    await registry.consume(catalog.ADAPTER_REGISTERED, "registry", facts)
+    await world.server.restart(kill=kill)
+    await until(lambda: registry.connected and gateway.connected and pipeline.connected)
+    assert world.server.pid != pid
+    await registry.state(catalog.TENANT).put(tenant("t1"), "t1")
+    await pipeline.publish(catalog.ADAPTER_REGISTERED, registered())
+    assert (await changes.reach(1))[0].value == tenant("t1")
+    assert (await facts.reach(1))[0] == (registered(), ())
+
+
+async def test_keys_that_vanished_while_the_server_was_away_are_told_as_gone(world: NatsWorld, tmp_path: Path) -> None:
+    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
+    for name in ("t1", "t2"):
+        await registry.state(catalog.TENANT).put(tenant(name), name)
+    await gateway.state(catalog.TENANT).watch(heard)
+    await world.lose()
+    shutil.rmtree(tmp_path / "store")
+    await world.find()
+    await provision(world.server.options(PROVISIONER))
+    changes = (await heard.reach(4))[2:]
+    assert [(change.ids, change.value) for change in changes] == [(("t1",), None), (("t2",), None)]
+    await registry.state(catalog.TENANT).put(tenant("t3"), "t3")
+    assert (await heard.reach(5))[4].ids == ("t3",)
+
+
+async def test_a_watch_that_missed_a_message_tells_everything_again(
+    world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
+    await registry.state(catalog.TENANT).put(tenant("t1"), "t1")
+    await gateway.state(catalog.TENANT).watch(heard)
+
+    def gap_once(reply: str) -> Any:
+        monkeypatch.undo()
+        found = nats_watch.position_of(reply)
+        return msgspec.structs.replace(found, consumer_sequence=found.consumer_sequence + 1)
+
+    monkeypatch.setattr(nats_watch, "position_of", gap_once)
+    await registry.state(catalog.TENANT).put(tenant("t2"), "t2")
+    assert [change.ids for change in await heard.reach(3)] == [("t1",), ("t1",), ("t2",)]
+
+
+async def test_a_watch_whose_server_falls_silent_looks_again(world: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
+    await registry.state(catalog.TENANT).put(tenant("t1"), "t1")
+    monkeypatch.setattr(nats_watch, "SILENCE_S", 0.05)
+    await gateway.state(catalog.TENANT).watch(heard)
+    assert [change.ids for change in await heard.reach(3)] == [("t1",)] * 3
+
+
+async def test_a_question_under_way_when_the_server_dies_meets_its_deadline(world: NatsWorld) -> None:
+    registry, worker, asked = await world.connect("registry"), await world.connect("replica_worker"), Heard()
+
+    async def answer_too_late(message: LoadAdapter, ids: Ids) -> HoldResult:
+        await asked(ids)
+        return await asyncio.Future()
+
+    await worker.serve(catalog.LOAD, answer_too_late, "r1")
+    asking = asyncio.create_task(registry.ask(catalog.LOAD, sample(LoadAdapter), "r1", timeout_s=0.5))
+    await asked.reach(1)
+    await world.lose()
+    with pytest.raises(DeadlineExceeded):
+        await asking
+
+
+@pytest.mark.usefixtures("no_check_of_our_own")
+async def test_what_the_server_refuses_is_seen(world: NatsWorld, caplog: pytest.LogCaptureFixture) -> None:
+    console = await world.connect("console")
+    with pytest.raises(PermissionError, match=r"console subscribe to lf\.v1\.reply"):
+        await console.subscribe(catalog.FRAME, Heard())
+    with pytest.raises(PermissionError, match=r"console publish to lf\.v1\.rpc\.replica\.cancel\.r1"):
+        await console.ask(catalog.CANCEL, sample(Cancel), "r1", timeout_s=0.5)
+    await console.publish(catalog.GATEWAY_REPORT, gateway_report(), "g1")
+    await until(lambda: "NATS refused console: publish to lf.v1.tel.gateway.report.g1" in caplog.text)
+
+
+async def test_messages_dropped_for_a_slow_handler_are_reported(
+    world: NatsWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nats_link, "PENDING_MESSAGES", 5)
+    gateway, worker, go_on = await world.connect("gateway"), await world.connect("replica_worker"), asyncio.Event()
+
+    async def wait(message: Any, ids: Ids) -> None:
+        await go_on.wait()
+
+    await worker.subscribe(catalog.GATEWAY_REPORT, wait)
+    for sequence in range(50):
+        await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(sequence), "g1")
+    await until(lambda: "too slow for what comes in" in caplog.text)
+    assert "lf.v1.tel.gateway.report.g1" in caplog.text
+    go_on.set()
+
+
+@pytest.mark.parametrize("renewing", [True, False], ids=["renewed", "planted: not renewed"])
+async def test_a_long_handler_keeps_its_message(
+    world: NatsWorld, monkeypatch: pytest.MonkeyPatch, renewing: bool
+) -> None:
+    monkeypatch.setattr(nats_events, "ACK_WAIT_S", 0.2)
+    if not renewing:
+        monkeypatch.setattr(nats_events.Consumption, "_renew", lambda self, reply: asyncio.sleep(0))
+    pipeline, heard, ticks, finish = await world.connect("pipeline"), Heard(), Heard(), asyncio.Event()
+
+    async def take(message: Any, ids: Ids) -> None:
+        if message.adapter_id == "tick":
+            await ticks("tick")
+            raise RuntimeError("comes again after 0.1 s, then after another 0.5 s")
+        await heard(message.adapter_id)
+        await finish.wait()
+
+    for name in ("long", "tick"):
+        await (await world.connect("registry")).consume(catalog.ADAPTER_REGISTERED, "registry", take)
+        await pipeline.publish(catalog.ADAPTER_REGISTERED, registered(name))
+        await (heard if name == "long" else ticks).reach(1)
+    await (ticks.reach(3) if renewing else heard.reach(2))
+    finish.set()
+    assert heard.calls == (["long"] if renewing else ["long", "long"])
+
+
+async def test_provisioning_again_changes_nothing_and_a_changed_limit_is_applied(
+    world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = world.server.options(PROVISIONER)
+    names = {EVENT_STREAM, *(bucket.name for bucket in buckets())}
+    assert await provision(options) == dict.fromkeys(names, "kept")
+    monkeypatch.setattr(nats_provision, "event_stream", lambda: replace(event_stream(), max_age_s=3600.0))
+    assert await provision(options) == {**dict.fromkeys(names, "kept"), EVENT_STREAM: "updated"}
+    assert await provision(options) == dict.fromkeys(names, "kept")
+
+
+async def test_without_provisioning_the_error_says_what_is_missing(world: NatsWorld, tmp_path: Path) -> None:
+    registry = await world.connect("registry")
+    await world.lose()
+    shutil.rmtree(tmp_path / "store")
+    await world.find()
+    with pytest.raises(BusUnavailable, match="was NATS provisioned"):
+        await registry.state(catalog.TENANT).put(tenant("t1"), "t1")
+    with pytest.raises(BusUnavailable, match="was NATS provisioned"):
+        await registry.state(catalog.TENANT).get("t1")
+
+
+async def _provision_command(environment: dict[str, str]) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "infra.nats.provision",
+        env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_the_provision_command_does_it_and_says_so(world: NatsWorld) -> None:
+    options = world.server.options(PROVISIONER)
+    environment = {
+        "LORAFLEET_PROVISION_NATS_URL": options.url,
+        "LORAFLEET_PROVISION_NATS_USER": options.user,
+        "LORAFLEET_PROVISION_NATS_PASSWORD": options.password,
+    }
+    code, out, err = await _provision_command(environment)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == f"{EVENT_STREAM} kept"
+    wrong = {**environment, "LORAFLEET_PROVISION_NATS_PASSWORD": "wrong"}
+    code, out, err = await _provision_command(wrong)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"no connection to NATS at {options.url} as provision: ")
+    assert err.count("\n") == 1
