@@ -83,11 +83,13 @@ def decide_set(
     return AliasChange(state=state, changed=True, reason=f"{alias} moves from {now_means} to {candidate.adapter_id}")
 
 
-def decide_rollback(current: AliasState, previous: Candidate | None) -> AliasChange | Denied:
+def nothing_before(alias: str) -> Denied:
+    message = f"Alias {alias!r} has never meant another adapter."
+    return Denied(kind="conflict", code="nothing_to_roll_back", message=message)
+
+
+def decide_rollback(current: AliasState, previous: Candidate) -> AliasChange | Denied:
     """Back to the adapter before; a second rollback returns to where the first began."""
-    if current.previous_adapter_id is None or previous is None:
-        message = f"Alias {current.alias!r} has never meant another adapter."
-        return Denied(kind="conflict", code="nothing_to_roll_back", message=message)
     if previous.status != "active":
         return _not_active(previous, None)
     state = msgspec.structs.replace(current, adapter_id=previous.adapter_id, previous_adapter_id=current.adapter_id)
@@ -107,6 +109,10 @@ def decide_deploy(
         message = f"Alias {alias!r} already means {current.adapter_id}, which was announced later."
         return Denied(kind="conflict", code="alias_is_newer", message=message)
     return decide_set(current, candidate, alias)
+
+
+def stamped(state: AliasState, now_s: float) -> AliasState:
+    return msgspec.structs.replace(state, updated_at_s=now_s)
 
 
 def _not_active(candidate: Candidate, field: str | None) -> Denied:

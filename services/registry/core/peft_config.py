@@ -37,16 +37,22 @@ _CHANGES_BASE = ("pissa", "olora", "corda")
 
 def check_config(text: bytes, announced: AdapterRegistered) -> Iterator[Defect]:
     """Every contradiction between adapter_config.json and the announcement."""
-    try:
-        config = json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError):
-        config = None
+    config = _parsed(text)
     if not isinstance(config, dict):
-        yield defect("config_invalid", f"{CONFIG_NAME} is not a JSON object.", CONFIG_NAME)
+        yield defect("config_invalid", f"{CONFIG_NAME} is not a JSON object of at most 1 MiB.", CONFIG_NAME)
         return
     yield from _check_kind(config)
     yield from _check_numbers(config, announced)
     yield from _check_target_modules(config, announced)
+
+
+def _parsed(text: bytes) -> Any:
+    if len(text) > LARGEST_CONFIG_BYTES:
+        return None
+    try:
+        return json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _check_kind(config: Mapping[str, Any]) -> Iterator[Defect]:

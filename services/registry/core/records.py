@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from services.registry.core.aliases import AliasState, Candidate
+from services.registry.core.description import largest_rank
 from services.registry.core.lifecycle import Move
+from services.registry.core.verify import FileFacts
 from shared.messages.adapters import AdapterRegistered, Defect
 from shared.messages.desired import AdapterRecord, AliasRecord, BaseModelRecord
 from shared.messages.pools import pool_id, smallest_rank_class
@@ -31,6 +33,10 @@ class StoredAdapter(msgspec.Struct, frozen=True, kw_only=True):
         return self.announced.adapter_id
 
     @property
+    def tenant_id(self) -> str:
+        return self.announced.tenant_id
+
+    @property
     def digest(self) -> str:
         return self.announced.checksum
 
@@ -41,6 +47,43 @@ def difference(known: AdapterRegistered, announced: AdapterRegistered) -> str | 
         if name != "weights_uri" and getattr(known, name) != getattr(announced, name):
             return name
     return None
+
+
+def fits_a_record(announced: AdapterRegistered) -> bool:
+    """Whether an announcement that was rejected can be kept: databases take no NUL and no larger integers."""
+    texts = (announced.version, announced.base_model_hash, announced.weights_uri, announced.checksum)
+    return abs(announced.rank) < 1 << 31 and "\0" not in "".join((*texts, announced.alias or ""))
+
+
+def accepted(
+    announced: AdapterRegistered, base: BaseModelRecord | None, file: FileFacts, store_key: str, step: Move
+) -> StoredAdapter:
+    """The adapter once its file is verified and stored under `store_key`. An unknown base is a ValueError:
+    verification refuses it."""
+    if base is None:
+        raise ValueError(f"{announced.adapter_id} was verified without a base model")
+    return StoredAdapter(
+        announced=announced,
+        status=step.state,
+        reason=step.reason,
+        registered_at_s=step.at_s,
+        updated_at_s=step.at_s,
+        deadline_s=step.deadline_s,
+        pool_id=pool_of(base, largest_rank(announced)),
+        size_bytes=file.size_bytes,
+        store_key=store_key,
+    )
+
+
+def rejected(announced: AdapterRegistered, defects: tuple[Defect, ...], step: Move) -> StoredAdapter:
+    return StoredAdapter(
+        announced=announced,
+        status=step.state,
+        reason=step.reason,
+        registered_at_s=step.at_s,
+        updated_at_s=step.at_s,
+        defects=defects,
+    )
 
 
 def pool_of(base: BaseModelRecord, rank: int) -> str:
@@ -103,7 +146,7 @@ def alias_record(state: AliasState, adapter: StoredAdapter, base: BaseModelRecor
 def candidate(adapter: StoredAdapter) -> Candidate:
     return Candidate(
         adapter_id=adapter.adapter_id,
-        tenant_id=adapter.announced.tenant_id,
+        tenant_id=adapter.tenant_id,
         status=adapter.status,
         registered_at_s=adapter.registered_at_s,
     )

@@ -42,11 +42,12 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """The tensors in the order of their bytes; `metadata` is the free text some writers add."""
 
     tensors: tuple[Tensor, ...]
-    data_begin: int
+    size_bytes: int
+    """What the file's size must be."""
     metadata: Mapping[str, str] = {}
 
 
-def header_bytes(prefix: bytes, size_bytes: int | None = None) -> int:
+def header_bytes(prefix: bytes) -> int:
     """How long the JSON is that follows `prefix` (the file's first 8 bytes, or all of a shorter file).
 
     Raises HeaderError if the file is too short to have a header, or claims one that cannot be.
@@ -56,23 +57,28 @@ def header_bytes(prefix: bytes, size_bytes: int | None = None) -> int:
     length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
     if length > LARGEST_HEADER_BYTES:
         raise HeaderError(f"the header claims {length} bytes, more than the {LARGEST_HEADER_BYTES} allowed")
-    if size_bytes is not None and PREFIX_BYTES + length > size_bytes:
-        raise HeaderError(f"the header claims {length} bytes but the file has {size_bytes - PREFIX_BYTES} after it")
     return length
 
 
-def parse_header(head: bytes, size_bytes: int) -> Header:
-    """The header of a file of `size_bytes`, from its first bytes. Raises HeaderError, and nothing else."""
-    length = header_bytes(head[:PREFIX_BYTES], size_bytes)
+def parse_header(head: bytes) -> Header:
+    """The header from a file's first bytes. Raises HeaderError, and nothing else."""
+    length = header_bytes(head[:PREFIX_BYTES])
     text = head[PREFIX_BYTES : PREFIX_BYTES + length]
     if len(text) < length:
-        raise HeaderError(f"the header has {len(text)} of its {length} bytes")
+        raise HeaderError(f"the header claims {length} bytes but the file has {len(text)} after its length")
     entries = _entries(text)
     metadata = _metadata(entries.pop("__metadata__", {}))
     begin = PREFIX_BYTES + length
     tensors = sorted((_tensor(name, entry, begin) for name, entry in entries.items()), key=lambda t: (t.begin, t.end))
-    _check_layout(tensors, begin, size_bytes)
-    return Header(tensors=tuple(tensors), data_begin=begin, metadata=metadata)
+    return Header(tensors=tuple(tensors), size_bytes=_end_of(tensors, begin), metadata=metadata)
+
+
+def check_complete(header: Header, size_bytes: int) -> None:
+    """Whether the file ends where its header says. Raises HeaderError."""
+    if size_bytes < header.size_bytes:
+        raise HeaderError(f"it is cut short: {size_bytes} bytes of the {header.size_bytes} that its header describes")
+    if size_bytes > header.size_bytes:
+        raise HeaderError(f"it ends with {size_bytes - header.size_bytes} bytes that its header does not describe")
 
 
 def _entries(text: bytes) -> dict[str, Any]:
@@ -125,8 +131,8 @@ def _sizes(value: Any) -> bool:
     )
 
 
-def _check_layout(tensors: list[Tensor], data_begin: int, size_bytes: int) -> None:
-    """Every byte behind the header belongs to exactly one tensor."""
+def _end_of(tensors: list[Tensor], data_begin: int) -> int:
+    """Every byte behind the header belongs to exactly one tensor; where the last one ends."""
     at = data_begin
     for tensor in tensors:
         if tensor.begin < at:
@@ -134,7 +140,4 @@ def _check_layout(tensors: list[Tensor], data_begin: int, size_bytes: int) -> No
         if tensor.begin > at:
             raise HeaderError(f"there is a gap of {tensor.begin - at} bytes before tensor {tensor.name!r}")
         at = tensor.end
-    if at > size_bytes:
-        raise HeaderError(f"the file is cut short: it has {size_bytes} bytes of the {at} its header describes")
-    if at < size_bytes:
-        raise HeaderError(f"the file has {size_bytes - at} bytes that its header does not describe")
+    return at

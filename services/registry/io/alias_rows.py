@@ -46,9 +46,7 @@ async def remove(connection: AsyncConnection, alias: str, reason: str, now_s: fl
     await _remember(connection, alias, None, reason, now_s)
 
 
-async def _remember(
-    connection: AsyncConnection, alias: str, adapter_id: str | None, reason: str, now_s: float
-) -> None:
+async def _remember(connection: AsyncConnection, alias: str, adapter_id: str | None, reason: str, now_s: float) -> None:
     values = {"alias": alias, "adapter_id": adapter_id, "reason": reason, "at_s": now_s}
     await connection.execute(insert(ALIAS_HISTORY).values(values))
 

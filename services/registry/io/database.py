@@ -9,7 +9,14 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    InvalidRequestError,
+    OperationalError,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from services.registry.io import sqlite
@@ -23,17 +30,27 @@ class DatabaseUnavailable(Exception):
     happened, unless the connection broke during its commit; every caller here may repeat it."""
 
 
+class DatabaseUrlError(Exception):
+    """The URL names no database that can be used here."""
+
+
 class Collision(Exception):
     """Somebody else wrote the same key first; nothing was written."""
 
 
 class Database:
-    """Readers never wait; writers wait for each other. `changes` hears of every commit."""
+    """Readers never wait; writers wait for each other. `changes` hears of every commit.
+
+    Raises DatabaseUrlError.
+    """
 
     def __init__(self, url: str, changes: Changes) -> None:
-        self._engine = create_async_engine(url)
+        try:
+            self._engine = create_async_engine(url)
+        except (ArgumentError, InvalidRequestError, ImportError) as error:
+            raise DatabaseUrlError(f"{url!r} names no database: {error}") from error
         self._writer = self._engine.execution_options(**{sqlite.WRITES: True})
-        self._changes = changes
+        self.changes = changes
         sqlite.prepare(self._engine)
 
     async def start(self) -> None:
@@ -64,7 +81,7 @@ class Database:
             async with self._writer.begin() as connection:
                 yield connection
         if announce:
-            self._changes.tell()
+            self.changes.tell()
 
     async def check(self) -> None:
         """Raises DatabaseUnavailable if it does not answer."""

@@ -1,0 +1,136 @@
+"""`python -m services.registry`: wiring, and nothing else."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from fastapi import FastAPI
+
+from services.registry.adapters import Adapters
+from services.registry.aliasing import Aliasing
+from services.registry.announcements import Announcements
+from services.registry.app import Registry
+from services.registry.base_models import BaseModels
+from services.registry.customers import Customers
+from services.registry.evaluations import EvaluationPolicy, Evaluations
+from services.registry.fleet import Fleet, FleetPolicy
+from services.registry.http.door import build_door
+from services.registry.io.changes import Changes
+from services.registry.io.database import Database, DatabaseUrlError
+from services.registry.io.http_server import HttpServer
+from services.registry.io.meters import Meters
+from services.registry.io.weights import WeightsSources
+from services.registry.registrations import RegistrationPolicy, Registrations, Shelf
+from services.registry.relay import Relay, RelayPolicy
+from services.registry.settings import PREFIX, Settings
+from services.registry.uploads import Uploads
+from shared.bus.nats import BusOptions, connect
+from shared.bus.port import Bus
+from shared.runtime import logs
+from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.metrics import Metrics
+from shared.runtime.service import Part, periodically, run_main, run_until_stopped
+from shared.runtime.settings import SettingsError, read
+from shared.store.open import store_from_url
+from shared.store.port import ObjectStore
+
+
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
+    """A registry and its parts in the order to start them; the door serves once the rest runs."""
+
+    registry: Registry
+    parts: tuple[Part, ...]
+    door: FastAPI
+
+
+def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> Assembly:
+    """Raises SettingsError for a URL that names nothing."""
+    meters = Meters(metrics)
+    database, store = _database(settings), _store(settings)
+    fleet = Fleet(bus, _fleet_policy(settings))
+    registrations = Registrations(
+        database,
+        Shelf(sources=WeightsSources(store, settings.weights_folders), store=store),
+        clock,
+        RegistrationPolicy(
+            largest_file_bytes=settings.largest_file_bytes, evaluation_deadline_s=settings.evaluation_deadline_s
+        ),
+        meters,
+    )
+    relay = Relay(bus, database, clock, _relay_policy(settings), meters)
+    policy = EvaluationPolicy(at_once=settings.evaluations_at_once, retry_s=settings.evaluation_retry_s)
+    registry = Registry(
+        registrations=registrations,
+        adapters=Adapters(database, clock),
+        aliasing=Aliasing(database, clock),
+        customers=Customers(database, clock),
+        base_models=BaseModels(database, clock),
+        uploads=Uploads(store, settings.largest_file_bytes),
+        fleet=fleet,
+        relay=relay,
+        database=database,
+        bus=bus,
+        metrics=metrics,
+        admin_key=settings.admin_key,
+    )
+    parts = (
+        database,
+        relay,
+        Evaluations(database, fleet, clock, policy, meters),
+        Announcements(bus, registrations, meters),
+        periodically(clock, settings.reconcile_s, relay.ask_reconcile),
+    )
+    return Assembly(registry=registry, parts=parts, door=build_door(registry))
+
+
+def _database(settings: Settings) -> Database:
+    try:
+        return Database(settings.database_url, Changes())
+    except DatabaseUrlError as error:
+        raise SettingsError(f"{PREFIX}DATABASE_URL does not fit: {error}") from error
+
+
+def _store(settings: Settings) -> ObjectStore:
+    try:
+        return store_from_url(settings.store_url)
+    except ValueError as error:
+        raise SettingsError(f"{PREFIX}STORE_URL does not fit: {error}") from error
+
+
+def _fleet_policy(settings: Settings) -> FleetPolicy:
+    return FleetPolicy(
+        ask_timeout_s=settings.ask_timeout_s,
+        load_timeout_s=settings.load_timeout_s,
+        evaluate_timeout_s=settings.evaluate_timeout_s,
+    )
+
+
+def _relay_policy(settings: Settings) -> RelayPolicy:
+    return RelayPolicy(
+        retry_s=settings.outbox_retry_s,
+        batch_rows=settings.outbox_batch_rows,
+        keep_published_s=settings.keep_published_s,
+    )
+
+
+async def main() -> None:
+    settings = read(Settings, PREFIX, os.environ)
+    logs.configure("registry", settings.instance)
+    options = BusOptions(
+        url=settings.nats_url,
+        user=settings.nats_user,
+        password=settings.nats_password,
+        client_name=settings.instance,
+    )
+    bus = await connect(options)
+    try:
+        assembly = assemble(settings, bus, SystemClock(), Metrics("registry"))
+        server = HttpServer(assembly.door, settings.host, settings.port)
+        await run_until_stopped("registry", [*assembly.parts, server])
+    finally:
+        await bus.close()
+
+
+if __name__ == "__main__":
+    run_main(main())

@@ -1,0 +1,48 @@
+"""What pipelines and replicas tell the registry over the bus."""
+
+from __future__ import annotations
+
+from services.registry.io.meters import Meters
+from services.registry.registrations import Registrations
+from shared.bus.port import Bus, Ids, Subscription
+from shared.contracts import catalog
+from shared.contracts.channel import Service
+from shared.messages.adapters import AdapterRegistered, EffectMismatch
+from shared.runtime.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+class Announcements:
+    """A part that takes events through durable consumers: what comes while it is away is not lost."""
+
+    def __init__(self, bus: Bus, registrations: Registrations, meters: Meters) -> None:
+        self._bus = bus
+        self._registrations = registrations
+        self._meters = meters
+        self._open: list[Subscription] = []
+
+    async def start(self) -> None:
+        durable = Service.REGISTRY.value
+        self._open = [
+            await self._bus.consume(catalog.ADAPTER_REGISTERED, durable, self._on_registered),
+            await self._bus.consume(catalog.ADAPTER_EFFECT_MISMATCH, durable, self._on_mismatch),
+        ]
+
+    async def stop(self) -> None:
+        for subscription in self._open:
+            await subscription.close()
+
+    async def _on_registered(self, announced: AdapterRegistered, ids: Ids) -> None:
+        """What it raises (a store or a database that is away) brings the same event again."""
+        await self._registrations.register(announced, by_event=True)
+
+    async def _on_mismatch(self, mismatch: EffectMismatch, ids: Ids) -> None:
+        self._meters.mismatched()
+        _log.error(
+            "a replica applied weights that are not those on record",
+            adapter_id=mismatch.adapter_id,
+            replica_id=mismatch.replica_id,
+            expected=mismatch.expected,
+            found=mismatch.found,
+        )

@@ -1,0 +1,48 @@
+"""Everything the registry can do, as its HTTP door sees it."""
+
+from __future__ import annotations
+
+import hmac
+
+import msgspec
+
+from services.registry.adapters import Adapters
+from services.registry.aliasing import Aliasing
+from services.registry.base_models import BaseModels
+from services.registry.customers import Customers
+from services.registry.fleet import Fleet
+from services.registry.io.database import Database, DatabaseUnavailable
+from services.registry.registrations import Registrations
+from services.registry.relay import Relay
+from services.registry.uploads import Uploads
+from shared.bus.port import Bus
+from shared.runtime.metrics import Metrics
+
+
+class Registry(msgspec.Struct, frozen=True, kw_only=True):
+    registrations: Registrations
+    adapters: Adapters
+    aliasing: Aliasing
+    customers: Customers
+    base_models: BaseModels
+    uploads: Uploads
+    fleet: Fleet
+    relay: Relay
+    database: Database
+    bus: Bus
+    metrics: Metrics
+    admin_key: str
+
+    def is_admin(self, key: str) -> bool:
+        """In a time that tells nothing about how much of the key was right."""
+        return hmac.compare_digest(key.encode(), self.admin_key.encode())
+
+    async def unready_reason(self) -> str | None:
+        """Why it cannot do its work now, or None."""
+        if not self.bus.connected:
+            return "the bus cannot be reached"
+        try:
+            await self.database.check()
+        except DatabaseUnavailable as error:
+            return str(error)
+        return self.relay.unready_reason()

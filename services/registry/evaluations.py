@@ -1,0 +1,173 @@
+"""Every verified adapter is measured on a replica of its pool before it may be deployed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.registry import facts
+from services.registry.aliasing import write_change
+from services.registry.core import aliases, evaluation, lifecycle, records
+from services.registry.core.aliases import Denied
+from services.registry.core.evaluation import Verdict
+from services.registry.core.records import StoredAdapter
+from services.registry.fleet import UNANSWERED, Fleet
+from services.registry.io import adapter_rows, alias_rows, outbox_rows
+from services.registry.io.adapter_rows import AdapterFilter
+from services.registry.io.database import Collision, Database, DatabaseUnavailable
+from services.registry.io.meters import Meters
+from shared.messages.operations import Evaluation
+from shared.runtime.clock import Clock
+from shared.runtime.logs import bind, get_logger
+
+_log = get_logger(__name__)
+
+
+class EvaluationPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    at_once: int
+    retry_s: float
+
+
+class Evaluations:
+    """A part that takes each adapter from verified to active or failed.
+
+    What is under way lives in the database: a restart resumes it, with the deadline that it had.
+    """
+
+    def __init__(
+        self, database: Database, fleet: Fleet, clock: Clock, policy: EvaluationPolicy, meters: Meters
+    ) -> None:
+        self._database = database
+        self._fleet = fleet
+        self._clock = clock
+        self._policy = policy
+        self._meters = meters
+        self._changed = database.changes.follow()
+        self._turns = asyncio.Semaphore(policy.at_once)
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._loop: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._loop = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        """Evaluations under way are left: the next start takes them up again."""
+        tasks = [*self._running.values(), *([self._loop] if self._loop else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self._begin_new()
+            except DatabaseUnavailable as error:
+                _log.warning("evaluations wait for the database", error=error)
+                await self._clock.sleep_s(self._policy.retry_s)
+                continue
+            await self._changed.wait()
+
+    async def _begin_new(self) -> None:
+        async with self._database.read() as connection:
+            unfinished = await adapter_rows.listed(connection, AdapterFilter(statuses=lifecycle.UNFINISHED))
+        for adapter in unfinished:
+            if adapter.adapter_id not in self._running:
+                self._running[adapter.adapter_id] = asyncio.create_task(self._attend(adapter.adapter_id))
+
+    async def _attend(self, adapter_id: str) -> None:
+        bind(adapter_id=adapter_id)
+        try:
+            while not await self._advance_safely(adapter_id):
+                await self._clock.sleep_s(self._policy.retry_s)
+        finally:
+            del self._running[adapter_id]
+
+    async def _advance_safely(self, adapter_id: str) -> bool:
+        """Whatever goes wrong here is tried again until the deadline of the adapter."""
+        try:
+            return await self._advance(adapter_id)
+        except (DatabaseUnavailable, Collision) as error:
+            _log.warning("an evaluation waits for the database", error=error)
+        except Exception as error:
+            _log.exception("an evaluation stumbled", error=error)
+        return False
+
+    async def _advance(self, adapter_id: str) -> bool:
+        """One attempt; whether the adapter has come to an end."""
+        adapter = await self._evaluating(adapter_id)
+        if adapter is None:
+            return True
+        async with self._turns:
+            found = await self._ask(adapter)
+        if isinstance(found, Evaluation):
+            await self._conclude(adapter_id, evaluation.judge(found), found)
+            return True
+        overdue = evaluation.judge_deadline(adapter.deadline_s or 0.0, self._clock.wall_s(), found)
+        if overdue is not None:
+            await self._conclude(adapter_id, overdue, None)
+        return overdue is not None
+
+    async def _evaluating(self, adapter_id: str) -> StoredAdapter | None:
+        """The adapter, marked as being evaluated, or None if it needs nothing any more."""
+        now_s = self._clock.wall_s()
+        async with self._database.read() as connection:
+            adapter = await adapter_rows.find(connection, adapter_id)
+        if adapter is None or adapter.status != "verified":
+            return adapter if adapter is not None and adapter.status == "evaluating" else None
+        step = lifecycle.move(adapter.status, "evaluating", "asking replicas of its pool", now_s)
+        step = msgspec.structs.replace(step, deadline_s=adapter.deadline_s)
+        moved = records.after_move(adapter, step)
+        async with self._database.write(announce=False) as connection:
+            await adapter_rows.save(connection, moved, [step])
+            await outbox_rows.append(connection, [facts.held(moved)], now_s)
+        return moved
+
+    async def _ask(self, adapter: StoredAdapter) -> Evaluation | str:
+        """The first evaluation that a replica gives, or what stood in the way last."""
+        try:
+            replicas = await self._fleet.ready_replicas(adapter)
+        except UNANSWERED as error:
+            return f"placement was asked for replicas: {error}"
+        trouble = f"no replica of pool {adapter.pool_id} is ready"
+        for replica_id in replicas:
+            try:
+                found = await self._fleet.evaluate(replica_id, adapter)
+            except UNANSWERED as error:
+                trouble = f"replica {replica_id} was asked: {error}"
+                _log.warning("a replica did not evaluate", replica_id=replica_id, error=error)
+            else:
+                return found
+        return trouble
+
+    async def _conclude(self, adapter_id: str, verdict: Verdict, found: Evaluation | None) -> None:
+        now_s = self._clock.wall_s()
+        async with self._database.write() as connection:
+            adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
+            if adapter is None or adapter.status != "evaluating":
+                return
+            step = lifecycle.move(adapter.status, verdict.state, verdict.reason, now_s)
+            ended = records.after_move(adapter, step, fingerprint=found.fingerprint if found else "")
+            await adapter_rows.save(connection, ended, [step])
+            notes = facts.activated(ended) if verdict.state == "active" else facts.failed(ended)
+            if found is not None:
+                await adapter_rows.add_evaluation(connection, found, now_s)
+                notes = [facts.evaluated(ended, found), *notes]
+            await outbox_rows.append(connection, notes, now_s)
+            if verdict.state == "active" and ended.announced.alias is not None:
+                await _deploy(connection, ended, ended.announced.alias, now_s)
+        self._meters.evaluated(verdict.state)
+        _log.info("an evaluation ended", state=verdict.state, reason=verdict.reason)
+
+
+async def _deploy(connection: AsyncConnection, adapter: StoredAdapter, alias: str, now_s: float) -> None:
+    """In the transaction that activates it. An adapter whose alias was denied is active all the same."""
+    current = await alias_rows.find(connection, alias, to_change=True)
+    now_means = await adapter_rows.find(connection, current.adapter_id) if current else None
+    registered_at_s = now_means.registered_at_s if now_means else 0.0
+    change = aliases.decide_deploy(current, registered_at_s, records.candidate(adapter), alias)
+    if isinstance(change, Denied):
+        _log.warning("an announced alias was not set", alias=alias, reason=change.message)
+    await write_change(connection, change, adapter, now_s)

@@ -1,0 +1,95 @@
+"""What the bus is told about each change, as notes for the outbox of the same transaction."""
+
+from __future__ import annotations
+
+from services.registry.core import records
+from services.registry.core.aliases import AliasState
+from services.registry.core.records import StoredAdapter
+from services.registry.io.notes import Note, fact, removal, value
+from shared.contracts import catalog
+from shared.messages.adapters import (
+    AdapterActivated,
+    AdapterEvaluated,
+    AdapterFailed,
+    AdapterRegistered,
+    AdapterRejected,
+    AdapterRetired,
+    AdapterVerified,
+    Defect,
+)
+from shared.messages.desired import BaseModelRecord
+from shared.messages.identity import key_of
+from shared.messages.operations import Evaluation
+
+
+def announced(message: AdapterRegistered) -> Note:
+    """Of a POST: pipelines and audit read one stream, whichever way an adapter came in."""
+    return fact(catalog.ADAPTER_REGISTERED, message)
+
+
+def rejected(message: AdapterRegistered, defects: tuple[Defect, ...]) -> Note:
+    outcome = AdapterRejected(adapter_id=message.adapter_id, tenant_id=message.tenant_id, defects=defects)
+    return fact(catalog.ADAPTER_REJECTED, outcome)
+
+
+def verified(adapter: StoredAdapter) -> list[Note]:
+    outcome = AdapterVerified(
+        adapter_id=adapter.adapter_id,
+        tenant_id=adapter.tenant_id,
+        digest=adapter.digest,
+        pool_id=adapter.pool_id,
+        size_bytes=adapter.size_bytes,
+    )
+    return [fact(catalog.ADAPTER_VERIFIED, outcome), held(adapter)]
+
+
+def evaluated(adapter: StoredAdapter, evaluation: Evaluation) -> Note:
+    outcome = AdapterEvaluated(
+        adapter_id=adapter.adapter_id,
+        digest=adapter.digest,
+        passed=evaluation.passed,
+        reason=evaluation.reason,
+        replica_id=evaluation.replica_id,
+        fingerprint=evaluation.fingerprint,
+    )
+    return fact(catalog.ADAPTER_EVALUATED, outcome)
+
+
+def activated(adapter: StoredAdapter) -> list[Note]:
+    outcome = AdapterActivated(
+        adapter_id=adapter.adapter_id,
+        tenant_id=adapter.tenant_id,
+        digest=adapter.digest,
+        pool_id=adapter.pool_id,
+    )
+    return [fact(catalog.ADAPTER_ACTIVATED, outcome), held(adapter)]
+
+
+def failed(adapter: StoredAdapter) -> list[Note]:
+    outcome = AdapterFailed(adapter_id=adapter.adapter_id, tenant_id=adapter.tenant_id, reason=adapter.reason)
+    return [fact(catalog.ADAPTER_FAILED, outcome), dropped(adapter)]
+
+
+def retired(adapter: StoredAdapter) -> list[Note]:
+    outcome = AdapterRetired(
+        adapter_id=adapter.adapter_id, tenant_id=adapter.tenant_id, digest=adapter.digest, reason=adapter.reason
+    )
+    return [fact(catalog.ADAPTER_RETIRED, outcome), dropped(adapter)]
+
+
+def held(adapter: StoredAdapter) -> Note:
+    """Replicas may load it."""
+    return value(catalog.ADAPTER, records.adapter_record(adapter), key_of(adapter.adapter_id))
+
+
+def dropped(adapter: StoredAdapter) -> Note:
+    """Replicas let go of it."""
+    return removal(catalog.ADAPTER, key_of(adapter.adapter_id))
+
+
+def aliased(state: AliasState, adapter: StoredAdapter, base: BaseModelRecord) -> Note:
+    return value(catalog.ALIAS, records.alias_record(state, adapter, base), key_of(state.alias))
+
+
+def unaliased(alias: str) -> Note:
+    return removal(catalog.ALIAS, key_of(alias))

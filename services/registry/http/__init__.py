@@ -1,0 +1,1 @@
+"""The admin door: `/internal`, and what probes and Prometheus ask."""

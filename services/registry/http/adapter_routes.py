@@ -1,0 +1,85 @@
+"""Registering adapters, looking at them, retiring them; and the files they come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from services.registry.adapters import unknown_adapter
+from services.registry.core.records import StoredAdapter
+from services.registry.http.exchange import Problem, answer, body, granted, limited, registry_of, rejection
+from services.registry.io.adapter_rows import AdapterFilter
+from services.registry.registrations import Rejected
+from shared.messages.adapters import STATES, AdapterRegistered
+
+LARGEST_PAGE = 1000
+
+router = APIRouter()
+
+
+@router.post("/adapters")
+async def register(request: Request) -> Response:
+    announced = await body(request, AdapterRegistered)
+    outcome = await registry_of(request).registrations.register(announced)
+    if isinstance(outcome, Rejected):
+        raise rejection(outcome.defects)
+    registered = granted(outcome)
+    return answer(shown(registered.adapter), 201 if registered.created else 200)
+
+
+@router.get("/adapters")
+async def listed(request: Request) -> Response:
+    """A page of adapters by id; `next` is what to pass as `after` for the next one."""
+    wanted = _filter(request)
+    found = await registry_of(request).adapters.listed(wanted)
+    full = len(found) == wanted.limit
+    return answer({"adapters": [shown(one) for one in found], "next": found[-1].adapter_id if full else None})
+
+
+@router.get("/adapters/{adapter_id}")
+async def one(request: Request, adapter_id: str) -> Response:
+    story = await registry_of(request).adapters.story(adapter_id)
+    if story is None:
+        raise _missing(adapter_id)
+    more = {"history": story.history, "evaluations": story.evaluations, "aliases": story.aliases}
+    return answer({**shown(story.adapter), **more})
+
+
+@router.post("/adapters/{adapter_id}/retire")
+async def retire(request: Request, adapter_id: str) -> Response:
+    return answer(shown(granted(await registry_of(request).adapters.retire(adapter_id))))
+
+
+@router.put("/uploads/{sha256}")
+async def upload(request: Request, sha256: str) -> Response:
+    uploads = registry_of(request).uploads
+    chunks = limited(request, uploads.largest_file_bytes)
+    return answer({"weights_uri": granted(await uploads.receive(sha256, chunks))}, 201)
+
+
+def shown(adapter: StoredAdapter) -> dict[str, Any]:
+    """An adapter as operators see it: one flat object, its digest by name."""
+    plain: dict[str, Any] = msgspec.to_builtins(adapter)
+    return {**plain.pop("announced"), **plain, "digest": adapter.digest}
+
+
+def _filter(request: Request) -> AdapterFilter:
+    asked = request.query_params
+    status, limit = asked.get("status") or None, asked.get("limit", str(LARGEST_PAGE))
+    if status is not None and status not in STATES:
+        raise Problem(422, f"status must be one of {', '.join(STATES)}.", "invalid_query", "status")
+    if not limit.isdecimal() or not 0 < int(limit) <= LARGEST_PAGE:
+        raise Problem(422, f"limit must be a number from 1 to {LARGEST_PAGE}.", "invalid_query", "limit")
+    return AdapterFilter(
+        tenant_id=asked.get("tenant_id") or None,
+        statuses=() if status is None else (status,),
+        after=asked.get("after", ""),
+        limit=int(limit),
+    )
+
+
+def _missing(adapter_id: str) -> Problem:
+    denied = unknown_adapter(adapter_id)
+    return Problem(404, denied.message, denied.code)

@@ -1,0 +1,64 @@
+"""What clients may send to `/internal`. An unknown field is refused: it is a misspelt one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.messages.desired import BaseModelRecord, ModuleShape, TenantRecord
+from shared.messages.reports import TIERS
+
+
+class TenantBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    weight: float = 1.0
+
+    @property
+    def record(self) -> TenantRecord:
+        return TenantRecord(tenant_id=self.tenant_id, weight=self.weight)
+
+
+class KeyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tenant_id: str
+    may_call_base: bool = False
+
+
+class AliasBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    adapter_id: str
+    expected_adapter_id: str | None = None
+
+
+class ShapeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    in_features: int
+    out_features: int
+
+
+class BaseModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    base_model_hash: str
+    name: str
+    layers: int
+    modules: Mapping[str, ShapeBody]
+    rank_classes: tuple[int, ...]
+    max_context_tokens: int
+    created_at_s: float = 0.0
+
+    @property
+    def record(self) -> BaseModelRecord:
+        shapes = {
+            name: ModuleShape(in_features=shape.in_features, out_features=shape.out_features)
+            for name, shape in self.modules.items()
+        }
+        return BaseModelRecord(
+            base_model_hash=self.base_model_hash,
+            name=self.name,
+            layers=self.layers,
+            modules=shapes,
+            rank_classes=tuple(sorted(self.rank_classes)),
+            max_context_tokens=self.max_context_tokens,
+            created_at_s=self.created_at_s,
+        )
+
+
+class LoadBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tier: str = TIERS[0]

@@ -1,0 +1,74 @@
+"""The HTTP application: who is let in, and how everything that goes wrong is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fastapi import Depends, FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from services.registry.app import Registry
+from services.registry.http import adapter_routes, alias_routes, customer_routes, fleet_routes, probe_routes
+from services.registry.http.exchange import Problem, busy, error_answer, registry_of
+from services.registry.io.database import Collision, DatabaseUnavailable
+from services.registry.io.weights import SourceUnavailable
+from shared.bus.port import AskFailed, BusUnavailable, DeadlineExceeded, NoResponders
+from shared.runtime.logs import get_logger
+from shared.store.port import StoreUnavailable
+
+_log = get_logger(__name__)
+
+_PROBLEMS: Mapping[type[Exception], Callable[[str], Problem]] = {
+    StoreUnavailable: lambda text: busy(f"The store does not answer: {text}.", "store_unavailable"),
+    SourceUnavailable: lambda text: busy(f"The weights cannot be read now: {text}.", "source_unavailable"),
+    DatabaseUnavailable: lambda text: busy(f"The database does not answer: {text}.", "database_unavailable"),
+    Collision: lambda _: Problem(409, "Somebody else changed the same thing at once; try again.", "collision"),
+    BusUnavailable: lambda text: busy(f"The bus does not answer: {text}.", "bus_unavailable"),
+    NoResponders: lambda _: busy("Nobody of that name is on the bus now.", "no_responders"),
+    DeadlineExceeded: lambda text: Problem(504, f"It was asked and did not answer in time: {text}.", "no_answer"),
+    AskFailed: lambda text: Problem(502, f"It was asked and failed: {text}.", "ask_failed"),
+}
+
+
+def build_door(registry: Registry) -> FastAPI:
+    """No documentation pages: they would answer without a key."""
+    door = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    door.state.registry = registry
+    door.include_router(probe_routes.router)
+    for topic in (adapter_routes, alias_routes, customer_routes, fleet_routes):
+        door.include_router(topic.router, prefix="/internal", dependencies=[Depends(_require_admin)])
+    door.add_exception_handler(Problem, _on_problem)
+    door.add_exception_handler(HTTPException, _on_http_exception)
+    for kind in _PROBLEMS:
+        door.add_exception_handler(kind, _on_known)
+    door.add_exception_handler(Exception, _on_unknown)
+    return door
+
+
+async def _require_admin(request: Request) -> None:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not registry_of(request).is_admin(key.strip()):
+        raise Problem(401, "An admin key is needed: Authorization: Bearer <key>.", "invalid_admin_key")
+
+
+async def _on_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error_answer(error)
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    """The framework's own: no such path, no such method."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path[:200]} is not served: {error.detail}."
+    return error_answer(Problem(error.status_code, message, "not_served"))
+
+
+async def _on_known(request: Request, error: Exception) -> Response:
+    problem = _PROBLEMS[type(error)](str(error).rstrip("."))
+    _log.warning("a request met trouble", code=problem.code, path=request.url.path, error=error)
+    return error_answer(problem)
+
+
+async def _on_unknown(request: Request, error: Exception) -> Response:
+    _log.exception("a request failed", path=request.url.path, error=error)
+    return error_answer(Problem(500, "The registry failed; its log says how.", "internal_error"))

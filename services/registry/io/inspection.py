@@ -1,0 +1,84 @@
+"""Reads a weights file once from end to end and says what it is, in memory that does not grow with it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import msgspec
+
+from services.registry.core.safetensors_header import (
+    PREFIX_BYTES,
+    Header,
+    HeaderError,
+    check_complete,
+    header_bytes,
+    parse_header,
+)
+from services.registry.core.verify import FileFacts
+from services.registry.io.finite import FiniteScan
+from services.registry.io.weights import Weights
+
+
+async def inspect(weights: Weights, largest_file_bytes: int) -> FileFacts:
+    """Reading ends early at a file that is larger than allowed. What `weights` raises passes through."""
+    reading = Inspection()
+    async for chunk in weights.chunks():
+        await asyncio.to_thread(reading.feed, chunk)
+        if reading.size_bytes > largest_file_bytes:
+            return FileFacts(size_bytes=reading.size_bytes, config=weights.config)
+    return msgspec.structs.replace(reading.facts(), config=weights.config)
+
+
+class Inspection:
+    """`feed` it the file, then ask for `facts`."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._hash = hashlib.sha256()
+        self._head = b""
+        self._header: Header | None = None
+        self._fault: str | None = None
+        self._scan = FiniteScan(())
+
+    def feed(self, chunk: bytes) -> None:
+        self._hash.update(chunk)
+        if self._header is None and self._fault is None:
+            self._collect(chunk)
+        else:
+            self._scan.feed(self.size_bytes, chunk)
+        self.size_bytes += len(chunk)
+
+    def facts(self) -> FileFacts:
+        fault = self._fault or self._fault_at_end()
+        return FileFacts(
+            size_bytes=self.size_bytes,
+            digest=self._hash.hexdigest(),
+            header=self._header,
+            fault=fault,
+            not_finite=self._scan.not_finite,
+        )
+
+    def _collect(self, chunk: bytes) -> None:
+        """Gather the header; once it is whole, look through what came behind it in the same chunks."""
+        self._head += chunk
+        if len(self._head) < PREFIX_BYTES:
+            return
+        try:
+            length = header_bytes(self._head)
+            if len(self._head) < PREFIX_BYTES + length:
+                return
+            self._header = parse_header(self._head)
+        except HeaderError as error:
+            self._fault = str(error)
+            return
+        self._scan = FiniteScan(self._header.tensors)
+        self._scan.feed(0, self._head)
+        self._head = b""
+
+    def _fault_at_end(self) -> str | None:
+        try:
+            check_complete(self._header or parse_header(self._head), self.size_bytes)
+        except HeaderError as error:
+            return str(error)
+        return None

@@ -1,0 +1,31 @@
+"""What the registry counts."""
+
+from __future__ import annotations
+
+from shared.runtime.metrics import Metrics
+
+
+class Meters:
+    def __init__(self, metrics: Metrics) -> None:
+        self._registrations = metrics.counter(
+            "registrations_total", "Announcements, by what became of them.", ["outcome"]
+        )
+        self._evaluations = metrics.counter("evaluations_total", "Evaluations that ended, by their end.", ["outcome"])
+        self._mismatches = metrics.counter("effect_mismatches_total", "Loads that did not give the weights on record.")
+        self._published = metrics.counter("outbox_published_total", "Outbox rows told to the bus.")
+        self._backlog = metrics.gauge("outbox_backlog", "Outbox rows that the bus has not been told yet.")
+
+    def registered(self, outcome: str) -> None:
+        self._registrations.labels(outcome).inc()
+
+    def evaluated(self, outcome: str) -> None:
+        self._evaluations.labels(outcome).inc()
+
+    def mismatched(self) -> None:
+        self._mismatches.inc()
+
+    def published(self) -> None:
+        self._published.inc()
+
+    def backlog(self, rows: int) -> None:
+        self._backlog.set(rows)

@@ -1,0 +1,152 @@
+"""Opens what an announcement's `weights_uri` names: an upload, or a file below an allowed folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from services.registry.core import sources
+from services.registry.core.peft_config import CONFIG_NAME, LARGEST_CONFIG_BYTES
+from services.registry.core.sources import PathSource, UploadSource
+from shared.messages.adapters import Defect
+from shared.store.port import ObjectStore, weights_key
+
+_CHUNK_BYTES = 1 << 20
+
+
+class SourceUnavailable(Exception):
+    """The folder that weights come from does not answer; this says nothing about the file in it."""
+
+
+class Weights(Protocol):
+    """One weights file, readable from the beginning as often as needed."""
+
+    @property
+    def config(self) -> bytes | None:
+        """The adapter_config.json that belongs to it."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Raises SourceUnavailable, or what an ObjectStore raises."""
+
+
+def upload_key(digest: str) -> str:
+    """Where an uploaded file waits for the announcement that names it."""
+    return f"uploads/{digest}"
+
+
+class WeightsSources:
+    """`folders` are absolute paths; a symbolic link may lead anywhere within them and nowhere else."""
+
+    def __init__(self, store: ObjectStore, folders: tuple[str, ...]) -> None:
+        self._store = store
+        self._folders = folders
+
+    async def open(self, uri: str) -> Weights | Defect:
+        """Raises SourceUnavailable, StoreUnavailable."""
+        source = sources.locate(uri, self._folders)
+        if isinstance(source, UploadSource):
+            return await self._open_upload(source.digest)
+        if isinstance(source, PathSource):
+            return await asyncio.to_thread(_open_path, source.path, self._folders)
+        return source
+
+    async def _open_upload(self, digest: str) -> Weights | Defect:
+        """An upload that was verified before has moved to its final place."""
+        for key in (upload_key(digest), weights_key(digest)):
+            if await self._store.exists(key):
+                return _Stored(self._store, key)
+        return sources.missing_fault(f"upload with the SHA-256 {digest}")
+
+
+class _Stored:
+    config = None
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store = store
+        self._key = key
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self._store.read(self._key)
+
+
+class _File:
+    def __init__(self, path: str, config: bytes | None) -> None:
+        self._path = path
+        self.config = config
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        file = await asyncio.to_thread(_open, self._path)
+        try:
+            while chunk := await asyncio.to_thread(_read, file, _CHUNK_BYTES):
+                yield chunk
+        finally:
+            file.close()
+
+
+def _open_path(path: str, folders: tuple[str, ...]) -> Weights | Defect:
+    roots = [os.path.realpath(folder) for folder in folders]
+    try:
+        place = _real(path, roots)
+        if place is None:
+            return sources.outside_fault()
+        if os.path.isdir(place):
+            return _open_folder(place, roots)
+        return sources.suffix_fault(os.path.basename(place)) or _open_file(place, roots)
+    except OSError as error:
+        raise SourceUnavailable(f"the weights cannot be read: {error.strerror}") from error
+
+
+def _open_folder(folder: str, roots: list[str]) -> Weights | Defect:
+    place = _real(os.path.join(folder, sources.WEIGHTS_NAME), roots)
+    if place is None:
+        return sources.outside_fault()
+    if not os.path.lexists(place):
+        pickles = filter(None, (sources.pickle_fault(name) for name in sorted(os.listdir(folder))))
+        return next(pickles, sources.missing_fault(f"{sources.WEIGHTS_NAME} in the folder"))
+    return sources.pickle_fault(os.path.basename(place)) or _open_file(place, roots)
+
+
+def _open_file(place: str, roots: list[str]) -> Weights | Defect:
+    """Only a regular file: a pipe would wait for ever, a device never ends."""
+    try:
+        regular = stat.S_ISREG(os.stat(place).st_mode)
+    except FileNotFoundError:
+        regular = False
+    if not regular:
+        return sources.missing_fault("such file")
+    config = _real(os.path.join(os.path.dirname(place), CONFIG_NAME), roots)
+    if config is None:
+        return sources.outside_fault()
+    return _File(place, _config(Path(config)))
+
+
+def _real(path: str, roots: list[str]) -> str | None:
+    """The path without links, or None if they lead out."""
+    place = os.path.realpath(path)
+    return place if sources.is_inside(place, roots) else None
+
+
+def _config(path: Path) -> bytes | None:
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return file.read(LARGEST_CONFIG_BYTES + 1)
+
+
+def _open(path: str) -> BinaryIO:
+    """The path had no link in it when it was looked at, so one that is there now was put there since."""
+    try:
+        return cast(BinaryIO, os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0))
+    except OSError as error:
+        raise SourceUnavailable(f"the weights cannot be read: {error.strerror}") from error
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise SourceUnavailable(f"the weights cannot be read: {error.strerror}") from error

@@ -1,0 +1,50 @@
+"""Everything about the registry that can be set: variables `LORAFLEET_REGISTRY_*`."""
+
+from __future__ import annotations
+
+import msgspec
+
+PREFIX = "LORAFLEET_REGISTRY_"
+_FILE = "file://"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    nats_url: str = "nats://127.0.0.1:4222"
+    nats_user: str = "registry"
+    nats_password: str = ""
+    instance: str = "registry"
+    """The name in its log lines."""
+    host: str = "127.0.0.1"
+    """`/internal` is for operators and pipelines: never the public address."""
+    port: int = 8001
+    admin_key: str
+    database_url: str
+    store_url: str
+    weights_prefixes: tuple[str, ...] = ()
+    """`file:///folder`: where `weights_uri` may point, besides uploads. None by default."""
+    largest_file_bytes: int = 2 << 30
+    evaluation_deadline_s: float = 600.0
+    """How long a verified adapter may wait for a replica that measures it."""
+    evaluations_at_once: int = 4
+    evaluation_retry_s: float = 1.0
+    ask_timeout_s: float = 2.0
+    load_timeout_s: float = 30.0
+    evaluate_timeout_s: float = 60.0
+    outbox_retry_s: float = 0.5
+    outbox_batch_rows: int = 200
+    reconcile_s: float = 300.0
+    """How often every bucket is compared with the database."""
+    keep_published_s: float = 86400.0
+
+    def __post_init__(self) -> None:
+        if len(self.admin_key) < 16:
+            raise ValueError("admin_key must have at least 16 characters")
+        for prefix in self.weights_prefixes:
+            if not prefix.startswith(f"{_FILE}/"):
+                raise ValueError(f"weights_prefixes holds {prefix!r}, which does not look like file:///folder")
+        if not self.database_url.partition("://")[0].endswith(("+aiosqlite", "+asyncpg")):
+            raise ValueError("database_url must look like sqlite+aiosqlite:///file or postgresql+asyncpg://…")
+
+    @property
+    def weights_folders(self) -> tuple[str, ...]:
+        return tuple(prefix.removeprefix(_FILE).rstrip("/") for prefix in self.weights_prefixes)
