@@ -6,9 +6,13 @@ import os
 
 from services.placement.app import TURN_S, Placement, PlacementPolicy
 from services.placement.core.membership import MembershipPolicy
+from services.placement.io.desk import Desk
+from services.placement.io.heard import Heard
+from services.placement.io.ledger import Ledger, epoch_of
 from services.placement.io.meters import Meters
 from services.placement.settings import PREFIX, Settings
 from shared.bus.nats import BusOptions, connect
+from shared.contracts.catalog import ASSIGNMENT, MEMBERSHIP, OWNER_COUNT
 from shared.runtime import logs
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import Metrics
@@ -41,7 +45,14 @@ async def main() -> None:
     )
     bus = await connect(options)
     clock, metrics = SystemClock(), Metrics("placement")
-    placement = Placement(bus, clock, policy_of(settings), Meters(metrics))
+    policy = policy_of(settings)
+    desk = Desk(
+        bus,
+        Ledger("membership", bus.state(MEMBERSHIP), epoch_of),
+        Ledger("owner_count", bus.state(OWNER_COUNT), epoch_of),
+        Ledger("assignment", bus.state(ASSIGNMENT), epoch_of),
+    )
+    placement = Placement(clock, policy, Heard(bus, clock, policy.membership), desk, Meters(metrics))
     probe = ProbeServer(settings.probe_port, metrics, placement.unready_reason)
     try:
         await run_until_stopped("placement", [probe, placement, periodically(clock, TURN_S, placement.turn)])

@@ -6,7 +6,6 @@ write that fails is made good by the next turn; a turn that finds nothing to do 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -18,13 +17,12 @@ from services.placement.core.fleet import fleet_view, owners_view
 from services.placement.core.membership import MembershipPolicy, Standing, owners_weights
 from services.placement.core.owners import Rankings
 from services.placement.core.plan import ReplicaPlan
-from services.placement.core.shards import ShardKey, differences
+from services.placement.core.shards import differences
+from services.placement.io.desk import Desk
 from services.placement.io.heard import Heard
 from services.placement.io.ledger import Ledger, Superseded
 from services.placement.io.meters import Meters
-from shared.bus.port import Bus, BusUnavailable, Change, Ids, Subscription
-from shared.contracts.catalog import ASSIGNMENT, FLEET, MEMBERSHIP, OWNER_COUNT, OWNERS
-from shared.messages.desired import AssignmentShard, Membership
+from shared.bus.port import BusUnavailable
 from shared.messages.operations import AskFleet, AskOwners, FleetView, Owners
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
@@ -55,16 +53,12 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Placement:
     """A part of a service; `turn` is to be called every TURN_S, never twice at a time."""
 
-    def __init__(self, bus: Bus, clock: Clock, policy: PlacementPolicy, meters: Meters) -> None:
-        self._bus = bus
+    def __init__(self, clock: Clock, policy: PlacementPolicy, heard: Heard, desk: Desk, meters: Meters) -> None:
         self._clock = clock
         self._policy = policy
+        self._heard = heard
+        self._desk = desk
         self._meters = meters
-        self._heard = Heard(bus, clock, policy.membership)
-        self._memberships = Ledger("membership", bus.state(MEMBERSHIP), lambda value: value.epoch)
-        self._shards = Ledger("assignment", bus.state(ASSIGNMENT), lambda value: value.epoch)
-        self._owner_counts = Ledger("owner_count", bus.state(OWNER_COUNT), lambda value: 0)
-        self._open: list[Subscription] = []
         self._rankings: dict[str, Rankings] = {}
         self._standings: dict[str, Standing] = {}
         self._plans: Mapping[str, ReplicaPlan] = {}
@@ -78,26 +72,23 @@ class Placement:
     async def start(self) -> None:
         """Hear everything, and claim the next epoch. Raises BusUnavailable; nothing was written then."""
         await self._heard.start()
-        for ledger in (self._memberships, self._shards, self._owner_counts):
-            await ledger.read()
-        self._epoch = decide.next_epoch(self._memberships.values.values(), self._shards.values.values())
-        self._heard.recall(self._memberships.values.values())
+        await self._desk.read()
+        memberships = self._desk.stored_memberships()
+        self._epoch = decide.next_epoch(memberships.values(), self._desk.stored_shards().values())
+        self._heard.recall(memberships.values())
         self._filled_at_s = self._clock.now_s() + self._policy.fill_s
-        self._open.append(await self._bus.state(MEMBERSHIP).watch(self._on_membership))
-        self._open.append(await self._bus.serve(FLEET, self._on_ask_fleet))
-        self._open.append(await self._bus.serve(OWNERS, self._on_ask_owners))
+        await self._desk.open(self._fleet, self._owners, self._on_epoch)
         _log.info("placement listens", epoch=self._epoch, fill_s=self._policy.fill_s)
 
     async def stop(self) -> None:
-        while self._open:
-            await self._open.pop().close()
+        await self._desk.close()
         await self._heard.stop()
 
     def unready_reason(self) -> str | None:
         """For the probe: None while this placement acts."""
         if self._superseded:
             return self._superseded
-        if not self._bus.connected:
+        if not self._desk.connected:
             return "the bus cannot be reached"
         if self._judged_at_s == _NEVER_S:
             return "its view of the fleet has not filled yet"
@@ -106,6 +97,8 @@ class Placement:
     async def turn(self) -> None:
         """Act if something changed or a second has passed."""
         now_s = self._clock.now_s()
+        if not self._desk.connected:
+            self._filled_at_s = now_s + self._policy.fill_s
         if self._superseded or now_s < self._filled_at_s:
             return
         if not self._heard.changed and now_s - self._judged_at_s < _JUDGE_S:
@@ -122,12 +115,12 @@ class Placement:
             await self._stop_acting(str(error))
 
     async def _reconcile(self, facts: Facts, now_s: float) -> None:
-        self._note(decide.judge_all(facts, now_s, self._policy.membership))
-        for membership in decide.memberships(self._standings, _by_id(self._memberships), self._epoch):
-            await self._write(self._memberships, membership, membership.pool_id)
-        counts = decide.owner_counts(facts, self._standings, _by_id(self._owner_counts), self._policy.owners)
-        for pool_id, count in counts.items():
-            await self._write(self._owner_counts, count, pool_id)
+        self._note(decide.judge_all(facts, self._policy.membership))
+        for membership in decide.memberships(self._standings, self._desk.stored_memberships(), self._epoch):
+            await self._write(self._desk.memberships, membership, membership.pool_id)
+        stored_counts = self._desk.stored_owner_counts()
+        for count in decide.owner_counts(facts, self._standings, stored_counts, self._policy.owners):
+            await self._write(self._desk.owner_counts, count, count.pool_id)
         # Memberships come first: gateways rank from them at once, and they fence off an older placement.
         basis = facts.adapters, {name: (s.phase, s.member) for name, s in self._standings.items()}
         if basis != self._planned_for or now_s - self._planned_at_s >= self._policy.refresh_s:
@@ -137,15 +130,15 @@ class Placement:
     async def _assign(self, facts: Facts) -> None:
         with self._meters.plan_s.time():
             await self._rank(facts)
-            stored = Stored(owner_counts=_by_id(self._owner_counts), shards=self._stored_shards())
+            stored = Stored(owner_counts=self._desk.stored_owner_counts(), shards=self._desk.stored_shards())
             intent = decide.intend(facts, self._standings, stored, self._rankings, self._epoch)
         changes = differences(stored.shards, intent.shards)
         for key, shard in changes.puts:
-            await self._write(self._shards, shard, *key)
+            await self._write(self._desk.shards, shard, *key)
         for key in changes.deletes:
             if self._superseded:  # a delete is not compared with a revision: nothing else would hold it back
                 return
-            await self._shards.remove(*key)
+            await self._desk.shards.remove(*key)
         self._plans = intent.plans
         self._meters.planned(intent.plans)
         if changes.puts or changes.deletes:
@@ -164,12 +157,8 @@ class Placement:
         for pool_id in sorted({standing.pool_id for standing in self._standings.values()}):
             weights = owners_weights(self._standings, pool_id)
             known = self._rankings.get(pool_id, Rankings(weights)).under(weights)
-            adapter_ids = ids_by_pool.get(pool_id, [])
-            portion = max(1, _PAIRS_AT_ONCE // max(1, len(weights)))
-            while missing := known.missing(adapter_ids)[:portion]:
-                for adapter_id in missing:
-                    known.of(adapter_id)
-                await asyncio.sleep(0)
+            while known.fill(ids_by_pool.get(pool_id, []), _PAIRS_AT_ONCE):
+                await self._clock.sleep_s(0)
             rankings[pool_id] = known
         self._rankings = rankings
 
@@ -188,11 +177,9 @@ class Placement:
         self._standings = standings
         self._meters.judged(standings)
 
-    async def _on_membership(self, change: Change[Membership]) -> None:
-        if change.value is not None and change.value.epoch > self._epoch:
-            await self._stop_acting(
-                f"another placement has taken over with epoch {change.value.epoch}; this one has {self._epoch}"
-            )
+    async def _on_epoch(self, epoch: int) -> None:
+        if epoch > self._epoch:
+            await self._stop_acting(f"another placement has taken over with epoch {epoch}; this one has {self._epoch}")
 
     async def _stop_acting(self, reason: str) -> None:
         """For good: only a new start claims a new epoch. Questions go to the placement that acts."""
@@ -202,20 +189,11 @@ class Placement:
         _log.error("placement stops acting", reason=reason, epoch=self._epoch)
         await self.stop()
 
-    async def _on_ask_fleet(self, question: AskFleet, ids: Ids) -> FleetView:
-        facts, now_s = self._heard.facts(), self._clock.now_s()
-        standings = decide.judge_all(facts, now_s, self._policy.membership)
-        return fleet_view(facts, standings, self._plans, self._epoch, now_s)
-
-    async def _on_ask_owners(self, question: AskOwners, ids: Ids) -> Owners:
+    def _fleet(self, question: AskFleet) -> FleetView:
         facts = self._heard.facts()
-        standings = decide.judge_all(facts, self._clock.now_s(), self._policy.membership)
-        return owners_view(facts, standings, _by_id(self._owner_counts), question)
+        return fleet_view(facts, decide.judge_all(facts, self._policy.membership), self._plans, self._epoch)
 
-    def _stored_shards(self) -> dict[ShardKey, AssignmentShard]:
-        return {(ids[0], ids[1]): shard for ids, shard in self._shards.values.items()}
-
-
-def _by_id(ledger: Ledger[M]) -> dict[str, M]:
-    """The values of a bucket whose keys are one id."""
-    return {ids[0]: value for ids, value in ledger.values.items()}
+    def _owners(self, question: AskOwners) -> Owners:
+        facts = self._heard.facts()
+        standings = decide.judge_all(facts, self._policy.membership)
+        return owners_view(facts, standings, self._desk.stored_owner_counts(), question)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -89,6 +90,7 @@ class Replica:
         self._sequence = 0
         self._residency_sequence = 0
         self._held: dict[str, str] | None = None
+        self._told = asyncio.Event()
 
     async def start(self) -> None:
         await self._bus.state(ASSIGNMENT).watch(self._on_shard, self.replica_id)
@@ -142,8 +144,15 @@ class Replica:
             for adapter in shard.adapters
         }
 
+    async def until(self, tiers: dict[str, str]) -> None:
+        """Returns once it is told to hold exactly this; put a deadline around it."""
+        while self.tiers != tiers:
+            self._told.clear()
+            await self._told.wait()
+
     async def _on_shard(self, change: Change[AssignmentShard]) -> None:
         if change.value is None:
             self.shards.pop(change.ids[1], None)
         else:
             self.shards[change.ids[1]] = change.value
+        self._told.set()

@@ -22,8 +22,11 @@ from shared.messages.pools import pool_id
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What placement knows at one moment."""
+    """What placement knows at one moment. `now_s` is that moment on the scale of what was heard
+    (Listening.time_s), `real_s` the same without allowance for our own deafness."""
 
+    now_s: float
+    real_s: float
     adapters: Mapping[AdapterKey, AdapterRecord]
     rank_classes: Mapping[str, int]
     """By pool, of the base models on record."""
@@ -55,11 +58,11 @@ def next_epoch(memberships: Iterable[Membership], shards: Iterable[AssignmentSha
     return 1 + max((value.epoch for values in (memberships, shards) for value in values), default=0)
 
 
-def judge_all(facts: Facts, now_s: float, policy: MembershipPolicy) -> dict[str, Standing]:
+def judge_all(facts: Facts, policy: MembershipPolicy) -> dict[str, Standing]:
     return {
         replica_id: judge(
             seen,
-            now_s,
+            facts.now_s,
             policy,
             drained=replica_id in facts.drained,
             rank_class=facts.rank_classes.get(seen.pool_id),
@@ -76,13 +79,13 @@ def memberships(standings: Mapping[str, Standing], stored: Mapping[str, Membersh
 
 def owner_counts(
     facts: Facts, standings: Mapping[str, Standing], stored: Mapping[str, OwnerCount], owners: int
-) -> dict[str, OwnerCount]:
+) -> list[OwnerCount]:
     """Of every pool in sight; the exceptions on record stay."""
     pools = set(facts.rank_classes) | {standing.pool_id for standing in standings.values()}
-    return {
-        pool: OwnerCount(pool_id=pool, owners=owners, exceptions=stored[pool].exceptions if pool in stored else {})
+    return [
+        OwnerCount(pool_id=pool, owners=owners, exceptions=stored[pool].exceptions if pool in stored else {})
         for pool in sorted(pools)
-    }
+    ]
 
 
 def intend(

@@ -21,12 +21,11 @@ _LISTED_IN_ALL = 3_000
 
 
 def fleet_view(
-    facts: Facts, standings: Mapping[str, Standing], plans: Mapping[str, ReplicaPlan], epoch: int, now_s: float
+    facts: Facts, standings: Mapping[str, Standing], plans: Mapping[str, ReplicaPlan], epoch: int
 ) -> FleetView:
     listed = min(_LISTED_PER_REPLICA, _LISTED_IN_ALL // max(1, len(standings)))
     replicas = tuple(
-        _summary(facts, standing, plans.get(replica_id), now_s, listed)
-        for replica_id, standing in sorted(standings.items())
+        _summary(facts, standing, plans.get(replica_id), listed) for replica_id, standing in sorted(standings.items())
     )
     return FleetView(epoch=epoch, replicas=replicas)
 
@@ -49,7 +48,7 @@ def owners_view(
     return Owners(replica_ids=owners, reason=f"first {len(owners)} of {len(weights)} by rendezvous hash")
 
 
-def _summary(facts: Facts, standing: Standing, plan: ReplicaPlan | None, now_s: float, listed: int) -> ReplicaSummary:
+def _summary(facts: Facts, standing: Standing, plan: ReplicaPlan | None, listed: int) -> ReplicaSummary:
     seen = facts.seen[standing.replica_id]
     report = seen.report
     held = facts.held.get(standing.replica_id, {})
@@ -69,7 +68,7 @@ def _summary(facts: Facts, standing: Standing, plan: ReplicaPlan | None, now_s: 
         ram=tiers.count("ram"),
         disk=tiers.count("disk"),
         adapters=_entries(held, listed),
-        report_age_s=round(now_s - seen.heard_at_s, 3),
+        report_age_s=round(facts.real_s - seen.heard_at_s, 3),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from shared.hashing import rank
 from shared.messages.desired import AdapterRecord, Member, OwnerCount
@@ -25,9 +26,13 @@ class Rankings:
             known = self._known[adapter_id] = rank(adapter_id, self.weights)
         return known
 
-    def missing(self, adapter_ids: Iterable[str]) -> list[str]:
-        """The ids whose ranking is still to be computed."""
-        return [adapter_id for adapter_id in adapter_ids if adapter_id not in self._known]
+    def fill(self, adapter_ids: Iterable[str], pairs: int) -> bool:
+        """Rank some of the adapters that are not ranked yet, at most `pairs` hashes' worth but at least
+        one; whether any are left. So a large fleet can be ranked in portions."""
+        missing = (adapter_id for adapter_id in adapter_ids if adapter_id not in self._known)
+        for adapter_id in islice(missing, max(1, pairs // max(1, len(self.weights)))):
+            self.of(adapter_id)
+        return next(missing, None) is not None
 
     def under(self, weights: Mapping[str, float]) -> Rankings:
         """Rankings under other weights, keeping what still holds: with replicas only taken away, the

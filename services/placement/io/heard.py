@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from services.placement.core.decide import Facts, rank_classes_of
+from services.placement.core.listening import Listening, policy_for
 from services.placement.core.membership import MembershipPolicy, Seen, is_forgotten, observe, recall
 from shared.bus.port import Bus, Change, Ids, Subscription
 from shared.contracts.catalog import ADAPTER, BASE_MODEL, DRAIN, REPLICA_REPORT, REPLICA_RESIDENCY
@@ -24,6 +25,8 @@ class Heard:
         self._bus = bus
         self._clock = clock
         self._policy = policy
+        self._ears = policy_for(policy.lost_after_s, policy.lost_grace_s)
+        self._listening = Listening(last_s=clock.now_s())
         self._seen: dict[str, Seen] = {}
         self._residency: dict[str, ResidencyView] = {}
         self._adapters: dict[Ids, AdapterRecord] = {}
@@ -46,15 +49,17 @@ class Heard:
     def recall(self, memberships: Iterable[Membership]) -> None:
         """Know the members of an earlier placement until they are heard themselves, or the grace ends."""
         for membership in memberships:
-            self._seen = recall(membership, self._clock.now_s()) | self._seen
+            self._seen = recall(membership, self._time_s()) | self._seen
 
     def facts(self) -> Facts:
         """The view now, less those who have been silent for too long."""
-        now_s = self._clock.now_s()
+        now_s = self._time_s()
         for replica_id in [name for name, seen in self._seen.items() if is_forgotten(seen, now_s, self._policy)]:
             del self._seen[replica_id]
             self._residency.pop(replica_id, None)
         return Facts(
+            now_s=now_s,
+            real_s=self._listening.real_s(self._clock.now_s()),
             adapters={record.key: record for record in self._adapters.values()},
             rank_classes=rank_classes_of(self._models.values()),
             seen=dict(self._seen),
@@ -62,9 +67,13 @@ class Heard:
             held={replica_id: view.tiers for replica_id, view in self._residency.items()},
         )
 
+    def _time_s(self) -> float:
+        return self._listening.time_s(self._clock.now_s(), self._ears)
+
     async def _on_report(self, report: ReplicaReport, ids: Ids) -> None:
+        self._listening = self._listening.heard(self._clock.now_s(), self._ears)
         before = self._seen.get(report.replica_id)
-        after = observe(before, report, self._clock.now_s())
+        after = observe(before, report, self._time_s())
         self._seen[report.replica_id] = after
         if before is None or (before.told, before.pool_id) != (after.told, after.pool_id):
             self.changed = True

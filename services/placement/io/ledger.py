@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from shared.bus.port import BusUnavailable, Ids, RevisionConflict, StateStore
+from shared.messages.desired import AssignmentShard, Membership, OwnerCount
 
 M = TypeVar("M")
 
@@ -16,11 +17,15 @@ class Superseded(Exception):
     """Another placement has taken over: this one must not write any more. The message names its epoch."""
 
 
+def epoch_of(value: Membership | AssignmentShard | OwnerCount) -> int:
+    return 0 if isinstance(value, OwnerCount) else value.epoch
+
+
 class Ledger(Generic[M]):
     """What a bucket holds, as far as its only writer knows.
 
-    `epoch_of` reads the fencing epoch of a value; where values carry none it returns 0 for all, and a
-    foreign write is simply overwritten: the memberships, written first, are what fences.
+    `epoch_of` reads the fencing epoch of a value; where values carry none it returns 0, and a foreign write
+    is simply overwritten: the memberships, written first, are what fences.
     """
 
     def __init__(self, name: str, store: StateStore[M], epoch_of: Callable[[M], int]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.placement.core import owners
 from services.placement.core.owners import Rankings, owners_of
 from shared.hashing import rank
 from shared.messages.desired import Member, OwnerCount
@@ -28,8 +30,8 @@ def member(replica_id: str, *, rank_limit: int = 16) -> Member:
 
 def test_c70_a_replica_below_the_adapters_rank_is_passed_over() -> None:
     members = {"r1": member("r1", rank_limit=8), "r2": member("r2"), "r3": member("r3")}
-    owners = owners_of(adapter("a"), ("r1", "r2", "r3"), members, OwnerCount(pool_id=POOL))
-    assert owners == ("r2", "r3")
+    found = owners_of(adapter("a"), ("r1", "r2", "r3"), members, OwnerCount(pool_id=POOL))
+    assert found == ("r2", "r3")
 
 
 def test_an_exception_has_its_own_number_of_owners() -> None:
@@ -62,9 +64,26 @@ def test_what_is_kept_under_other_weights_is_what_would_be_computed(
     assert moved.of("new") == rank("new", after)
 
 
-def test_taking_a_replica_away_computes_nothing_again() -> None:
+def test_taking_a_replica_away_computes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     rankings = Rankings(FLEET)
-    rankings.of("known")
+    before = rankings.of("known")
+    monkeypatch.setattr(owners, "rank", None)
     fewer = rankings.under({name: 1.0 for name in FLEET if name != "r07"})
-    assert fewer.missing(["known", "new"]) == ["new"]
+    assert fewer.of("known") == tuple(name for name in before if name != "r07")
     assert rankings.under(dict(FLEET)) is rankings
+
+
+def test_a_fleet_is_ranked_in_portions() -> None:
+    rankings = Rankings(FLEET)
+    adapter_ids = [f"a{number}" for number in range(10)]
+    portions = 1
+    while rankings.fill(adapter_ids, pairs=4 * len(FLEET)):
+        portions += 1
+    assert portions == 3
+    assert not rankings.fill(adapter_ids, pairs=0)
+
+
+def test_even_the_smallest_portion_gets_ahead() -> None:
+    rankings = Rankings(FLEET)
+    assert rankings.fill(["a", "b"], pairs=0)
+    assert not rankings.fill(["a", "b"], pairs=0)

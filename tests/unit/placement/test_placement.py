@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from services.placement.app import Placement, PlacementPolicy
-from services.placement.io.meters import Meters
 from shared.bus.memory import MemoryBroker, MemoryBus
 from shared.contracts.catalog import ADAPTER, ASSIGNMENT, BASE_MODEL, DRAIN, FLEET, MEMBERSHIP, OWNER_COUNT, OWNERS
 from shared.messages.desired import AdapterRecord, DrainOrder, Member
 from shared.messages.identity import key_of
 from shared.messages.operations import AskFleet, AskOwners
 from shared.runtime.clock import ManualClock
-from shared.runtime.metrics import Metrics
+from tests.simulation.placing import placement_on
 from tests.simulation.speakers import BASE_HASH, POOL, Replica, adapter, base_model
 
 
@@ -32,7 +31,7 @@ class Stage:
 
     async def place(self, **policy: Any) -> Placement:
         bus = self.broker.connect("placement")
-        placement = Placement(bus, self.clock, PlacementPolicy(**policy), Meters(Metrics("placement")))
+        placement = placement_on(bus, self.clock, PlacementPolicy(**policy))
         await placement.start()
         self.placements.append(placement)
         self.buses.append(bus)
@@ -265,6 +264,29 @@ async def test_what_could_not_be_written_is_written_when_the_bus_is_back(stage: 
     await stage.seconds(2)
     assert "b" in stage.replicas["r1"].tiers
     assert stage.placements[0].unready_reason() is None
+
+
+async def test_if_all_fall_silent_at_once_nothing_is_concluded_for_the_grace(stage: Stage) -> None:
+    await two_replicas(stage, "a")
+    before = stage.written()
+    await stage.seconds(29, "r1", "r2")
+    assert stage.written() == before
+    await stage.seconds(60, "r1", "r2")
+    assert {member.ready for member in (await stage.members()).values()} == {False}
+    assert stage.written()["assignment"] == before["assignment"]
+    await stage.seconds(2)
+    assert {member.ready for member in (await stage.members()).values()} == {True}
+    assert stage.written()["assignment"] == before["assignment"]
+
+
+async def test_c35_a_bus_that_is_away_for_minutes_costs_no_member_its_place(stage: Stage) -> None:
+    await two_replicas(stage, "a")
+    before = stage.written()
+    stage.broker.disconnect(stage.buses[0])
+    await stage.seconds(600)
+    stage.broker.reconnect(stage.buses[0])
+    await stage.seconds(5)
+    assert stage.written() == before
 
 
 async def test_the_fleet_is_told_with_what_each_replica_holds(stage: Stage) -> None:
