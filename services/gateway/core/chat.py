@@ -118,14 +118,14 @@ def _messages(value: Any) -> tuple[ChatMessage, ...]:
 def _message(at: str, item: Any) -> ChatMessage:
     if not isinstance(item, dict):
         raise Defect(f"`{at}` must be an object with `role` and `content`, not {shown(item)}.", at, "invalid_type")
-    role = item.get("role")
+    role, name = item.get("role"), item.get("name")
     if role not in ROLES:
-        raise Defect(f"`{at}.role` must be one of {', '.join(ROLES)}, not {shown(role)}.", at, "invalid_value")
+        message = f"`{at}.role` must be one of {', '.join(ROLES)}, not {shown(role)}."
+        raise Defect(message, f"{at}.role", "invalid_value")
     if item.get("tool_calls") or item.get("function_call"):
-        raise Defect(f"`{at}.tool_calls` is not supported.", at, "unsupported_parameter")
-    name = item.get("name")
+        raise Defect(f"`{at}.tool_calls` is not supported.", f"{at}.tool_calls", "unsupported_parameter")
     if name is not None and not isinstance(name, str):
-        raise Defect(f"`{at}.name` must be a string, not {shown(name)}.", at, "invalid_type")
+        raise Defect(f"`{at}.name` must be a string, not {shown(name)}.", f"{at}.name", "invalid_type")
     # "developer" is OpenAI's newer word for "system"; chat templates know the older one alone.
     spoken = "system" if role == "developer" else role
     return ChatMessage(role=spoken, content=_content(f"{at}.content", item.get("content")), name=name)
@@ -145,7 +145,7 @@ def _part(at: str, part: Any) -> str:
         raise Defect(f"`{at}` must be a part of type text, not {shown(kind)}.", at, "unsupported_parameter")
     text = part.get("text")
     if not isinstance(text, str):
-        raise Defect(f"`{at}.text` must be a string, not {shown(text)}.", at, "invalid_type")
+        raise Defect(f"`{at}.text` must be a string, not {shown(text)}.", f"{at}.text", "invalid_type")
     return text
 
 

@@ -33,14 +33,16 @@ _NOTHING = Ordered()
 
 class FrameOrder:
     """The order of one replica's frames. A new incarnation begins again at 1; within one, a number is
-    never used twice, so what was delivered before is dropped."""
+    never used twice, so what was delivered before is dropped. One question is under way at a time."""
 
     def __init__(self, replica_id: str) -> None:
         self.replica_id = replica_id
         self.incarnation = ""
         self._last = 0
+        self._sent = 0
+        """The highest number that the replica is known to have sent."""
         self._held: dict[int, Frame] = {}
-        self._asked_to = 0
+        self._asking: AskReplay | None = None
 
     def on_frame(self, frame: Frame) -> Ordered:
         if frame.incarnation != self.incarnation:
@@ -50,55 +52,55 @@ class FrameOrder:
             return Ordered(deliver=(frame,))
         if frame.number <= self._last:
             return _NOTHING
-        if not frame.chunks:
-            return Ordered(ask=self._ask_up_to(frame.number))
-        self._held[frame.number] = frame
+        self._sent = max(self._sent, frame.number)
+        if frame.chunks:
+            self._held[frame.number] = frame
         if len(self._held) > MOST_HELD:
             return self._give_up("too many frames wait behind one that was lost", frame.number)
         return self._advance()
 
     def on_replayed(self, ask: AskReplay, replayed: Replayed) -> Ordered:
-        """What came back for `ask`: a first part of it at least, the rest is asked for again."""
-        if self._is_over(ask):
+        """What came back for `ask`: a first part of it at least; the rest is asked for again."""
+        if ask != self._asking:
             return _NOTHING
-        if replayed.missing or not replayed.frames:
+        self._asking = None
+        begins = any(frame.number == ask.first for frame in replayed.frames) or ask.first <= self._last
+        if replayed.missing or not begins:
             return self._give_up("frames were lost on the way and the replica no longer has them", ask.last)
         self._held.update({frame.number: frame for frame in replayed.frames if frame.number > self._last})
-        self._asked_to = max(frame.number for frame in replayed.frames)
-        return self._advance(at_least=ask.last)
+        return self._advance()
 
     def on_replay_failed(self, ask: AskReplay, reason: str) -> Ordered:
-        if self._is_over(ask):
+        if ask != self._asking:
             return _NOTHING
         return self._give_up(f"frames were lost on the way and the replica could not repeat them: {reason}", ask.last)
 
-    def _is_over(self, ask: AskReplay) -> bool:
-        return ask.incarnation != self.incarnation or ask.last <= self._last
-
     def _begin(self, incarnation: str) -> None:
         self.incarnation = incarnation
-        self._last = self._asked_to = 0
+        self._last = self._sent = 0
         self._held = {}
+        self._asking = None
 
-    def _advance(self, at_least: int = 0) -> Ordered:
-        """Deliver what is in order now; ask for the gap before what is not, and for all up to `at_least`."""
+    def _advance(self) -> Ordered:
+        """Deliver what is in order now, and ask for the first gap."""
         deliver = []
         while (frame := self._held.pop(self._last + 1, None)) is not None:
             deliver.append(frame)
             self._last += 1
-        wanted = min(self._held) - 1 if self._held else at_least
-        return Ordered(deliver=tuple(deliver), ask=self._ask_up_to(wanted))
+        return Ordered(deliver=tuple(deliver), ask=self._ask())
 
-    def _ask_up_to(self, last: int) -> AskReplay | None:
-        """One question at a time about each number."""
-        first = max(self._last, self._asked_to) + 1
-        if first > last:
+    def _ask(self) -> AskReplay | None:
+        last = min(self._held) - 1 if self._held else self._sent
+        if self._asking is not None or last <= self._last:
             return None
-        self._asked_to = last
-        return AskReplay(replica_id=self.replica_id, incarnation=self.incarnation, first=first, last=last)
+        self._asking = AskReplay(
+            replica_id=self.replica_id, incarnation=self.incarnation, first=self._last + 1, last=last
+        )
+        return self._asking
 
     def _give_up(self, reason: str, skip_to: int) -> Ordered:
         """Go on after the gap, for the sake of streams that have yet to begin."""
-        self._last = self._asked_to = max(self._last, skip_to, *self._held)
+        self._last = max(self._last, skip_to, *self._held)
         self._held = {}
+        self._asking = None
         return Ordered(broken=reason)

@@ -43,6 +43,7 @@ class NoChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 def choose(question: Question, candidates: Sequence[Candidate], policy: RoutingPolicy) -> Choice | NoChoice:
     """`candidates` are the members of every pool that can serve the request, usable or not."""
+    candidates = sorted(candidates, key=lambda candidate: candidate.replica_id)
     usable = [c for c in candidates if not c.unusable and c.replica_id not in question.tried]
     if not usable:
         return NoChoice(reason=_why_none(question, candidates))

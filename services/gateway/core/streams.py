@@ -73,7 +73,8 @@ def accepted(stream: Stream, message: Accepted, policy: StreamPolicy, now_s: flo
 
 
 def refused(stream: Stream, message: Refused, policy: StreamPolicy) -> Step:
-    if message.request_id != stream.bus_id or stream.phase not in (Phase.ASKED, Phase.QUEUED):
+    """Also after Accepted, as long as no token came."""
+    if message.request_id != stream.bus_id or stream.phase in (Phase.CHOOSING, Phase.STREAMING, Phase.DONE):
         return stream, ()
     why = refusal.of_replica(message)
     if not message.elsewhere:
@@ -83,16 +84,19 @@ def refused(stream: Stream, message: Refused, policy: StreamPolicy) -> Step:
 
 
 def chunk(stream: Stream, piece: TokenChunk, policy: StreamPolicy, now_s: float) -> Step:
-    """The hot path: one token for the client, each position once and in order."""
+    """The hot path: one token for the client, each position once and in order.
+
+    A last chunk without tokens stands where the next token would.
+    """
     if stream.phase is Phase.DONE or piece.request_id != stream.bus_id:
         return stream, ()
     if stream.phase in (Phase.ASKED, Phase.QUEUED):
         return msgspec.structs.replace(stream, early=(*stream.early, piece)), ()
     tokens = len(piece.token_ids)
-    if tokens and piece.position != stream.next_position:
-        if piece.position < stream.next_position:
-            return stream, ()
+    if piece.position > stream.next_position:
         return lost(stream, f"Tokens of replica {stream.replica_id} were lost on the way.", policy)
+    if tokens and piece.position < stream.next_position:
+        return stream, ()
     if piece.finish is not None:
         return _finish(stream, piece, piece.finish, policy)
     state = msgspec.structs.replace(

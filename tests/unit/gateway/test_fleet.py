@@ -1,0 +1,151 @@
+"""What is known of replicas, and how much this gateway added to them since they last said so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.gateway.core.fleet import Candidate, Fleet
+from tests.unit.gateway import samples
+from tests.unit.gateway.samples import ADAPTER, POOL, member, report
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet(fresh_s=3.0)
+    fleet.put_membership(POOL, samples.membership(member("r0"), member("r1")))
+    fleet.on_report(report("r0", tokens_in_flight=100, running=1, queue_depth=1), 0.0)
+    fleet.on_report(report("r1"), 0.0)
+    return fleet
+
+
+def look(fleet: Fleet, replica_id: str = "r0", now_s: float = 0.0) -> Candidate:
+    found = {candidate.replica_id: candidate for candidate in fleet.candidates([POOL], ADAPTER, now_s)}
+    return found[replica_id]
+
+
+def test_a_candidate_is_the_last_report(fleet: Fleet) -> None:
+    seen = look(fleet)
+    assert (seen.load_tokens, seen.requests, seen.max_rows, seen.tier, seen.unusable) == (100, 2, 8, "remote", "")
+
+
+def test_what_was_sent_counts_until_a_report_does(fleet: Fleet) -> None:
+    fleet.sends("r0").sent("a", 50)
+    assert (look(fleet).load_tokens, look(fleet).requests) == (150, 3)
+    assert fleet.promised_tokens() == {"r0": 50}
+    fleet.sends("r0").answered("a")
+    assert look(fleet).load_tokens == 150
+    fleet.on_report(report("r0", tokens_in_flight=148, running=2), 1.0)
+    assert look(fleet, now_s=1.0).load_tokens == 148
+    assert fleet.promised_tokens() == {}
+
+
+def test_a_report_that_was_under_way_does_not_hide_what_was_just_sent(fleet: Fleet) -> None:
+    fleet.sends("r0").sent("a", 50)
+    fleet.on_report(report("r0", tokens_in_flight=100), 1.0)
+    assert look(fleet).load_tokens == 150
+
+
+def test_what_ended_is_taken_off_until_a_report_does(fleet: Fleet) -> None:
+    sends = fleet.sends("r0")
+    sends.sent("a", 50)
+    sends.answered("a")
+    fleet.on_report(report("r0", tokens_in_flight=150, running=3), 1.0)
+    sends.ended("a")
+    assert (look(fleet).load_tokens, look(fleet).requests) == (100, 2)
+    fleet.on_report(report("r0", tokens_in_flight=100, running=2), 2.0)
+    assert (look(fleet).load_tokens, look(fleet).requests) == (100, 2)
+
+
+def test_what_ends_before_any_report_never_counted(fleet: Fleet) -> None:
+    for answered in (False, True):
+        fleet.sends("r0").sent("a", 50)
+        if answered:
+            fleet.sends("r0").answered("a")
+        fleet.sends("r0").ended("a")
+        fleet.sends("r0").ended("a")
+        assert look(fleet).load_tokens == 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"ready": False, "reason": "the engine starts"}, "it is not ready: the engine starts"),
+        ({"draining": True}, "it drains"),
+    ],
+)
+def test_what_a_report_says_against_it(fleet: Fleet, changes: dict[str, Any], reason: str) -> None:
+    fleet.on_report(report("r0", **changes), 1.0)
+    assert look(fleet, now_s=1.0).unusable == reason
+
+
+def test_a_report_grows_old(fleet: Fleet) -> None:
+    assert look(fleet, now_s=3.0).unusable == ""
+    assert look(fleet, now_s=3.1).unusable == "its last report is older than 3 s"
+
+
+def test_what_placement_says_against_it(fleet: Fleet) -> None:
+    starting, draining = member("r0", ready=False), member("r1", draining=True)
+    unheard, leaving = member("r2"), member("r3", weight=0.0)
+    fleet.put_membership(POOL, samples.membership(starting, draining, unheard, leaving))
+    reasons = {candidate.replica_id: candidate.unusable for candidate in fleet.candidates([POOL], ADAPTER, 0.0)}
+    assert reasons == {
+        "r0": "placement has not let it in yet",
+        "r1": "it drains",
+        "r2": "it has not reported yet",
+    }
+
+
+def test_an_older_placement_is_not_listened_to(fleet: Fleet) -> None:
+    fleet.put_membership(POOL, samples.membership(member("r0"), epoch=3))
+    fleet.put_membership(POOL, samples.membership(member("r1"), epoch=2))
+    assert [candidate.replica_id for candidate in fleet.candidates([POOL], ADAPTER, 0.0)] == ["r0"]
+    fleet.put_membership(POOL, None)
+    assert fleet.candidates([POOL], ADAPTER, 0.0) == ()
+
+
+def test_residency_counts_for_the_incarnation_that_said_it(fleet: Fleet) -> None:
+    fleet.on_residency(samples.residency("r0", "gpu"))
+    assert look(fleet).tier == "gpu"
+    assert fleet.candidates([POOL], None, 0.0)[0].tier == "remote"
+    fleet.on_report(report("r0", incarnation="r0-2"), 1.0)
+    assert look(fleet).tier == "remote"
+
+
+def test_a_new_incarnation_owes_nothing(fleet: Fleet) -> None:
+    fleet.sends("r0").sent("a", 50)
+    fleet.on_report(report("r0", incarnation="r0-2"), 1.0)
+    fleet.sends("r0").ended("a")
+    assert look(fleet).load_tokens == 0
+
+
+def test_owners_of_a_pool_and_of_a_hot_adapter(fleet: Fleet) -> None:
+    assert fleet.owners(POOL, ADAPTER) == 2
+    fleet.put_owner_count(POOL, samples.owner_count(owners=3))
+    assert fleet.owners(POOL, ADAPTER) == 3
+    fleet.put_owner_count(POOL, samples.owner_count(exceptions={ADAPTER.adapter_id: 6}))
+    assert fleet.owners(POOL, ADAPTER) == 6
+    fleet.put_owner_count(POOL, None)
+    assert fleet.owners(POOL, ADAPTER) == 2
+
+
+def test_silence(fleet: Fleet) -> None:
+    assert not fleet.is_silent("r0", 3.0)
+    assert fleet.is_silent("r0", 3.1)
+    fleet.on_heard("r0", 3.1)
+    assert not fleet.is_silent("r0", 6.0)
+    assert look(fleet, now_s=6.0).unusable != ""
+
+
+def test_nobodys_silence_counts_while_nobody_can_be_heard(fleet: Fleet) -> None:
+    fleet.on_deaf(10.0)
+    assert not fleet.is_silent("r0", 13.0)
+    assert fleet.is_silent("r0", 13.1)
+
+
+def test_those_long_gone_take_no_memory(fleet: Fleet) -> None:
+    fleet.on_heard("r1", 100.0)
+    assert fleet.forget_older_than(50.0) == ["r0"]
+    assert look(fleet).unusable == "it has not reported yet"
+    assert look(fleet, "r1").max_rows == 8

@@ -1,0 +1,335 @@
+"""The life of one request: who is asked when, what the client gets, and how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.gateway.core import refusal, streams
+from services.gateway.core.routing import Choice, NoChoice
+from services.gateway.core.stream import (
+    Abandon,
+    Action,
+    Ask,
+    Deliver,
+    Fail,
+    Open,
+    Phase,
+    Reroute,
+    Restart,
+    Step,
+    Stream,
+    StreamPolicy,
+)
+from shared.messages.generation import Accepted, Finish, Queued, Refused, TokenChunk, Usage
+
+POLICY = StreamPolicy(queued_s=1.0, accept_s=30.0, first_token_s=60.0, stall_s=20.0, most_attempts=3, most_deaths=2)
+USAGE = Usage(prompt_tokens=3, completion_tokens=2)
+
+
+class Life:
+    """One request, driven by what is heard; keeps every action that came of it."""
+
+    def __init__(self, *, restartable: bool = False) -> None:
+        self.stream = Stream(request_id="q", restartable=restartable, began_s=0.0)
+        self.actions: list[Action] = []
+        self.now_s = 0.0
+
+    def take(self, step: Step) -> tuple[Action, ...]:
+        self.stream, actions = step
+        self.actions += actions
+        return actions
+
+    def choose(self, replica_id: str | None) -> tuple[Action, ...]:
+        choice = (
+            NoChoice(reason="Nobody is there.")
+            if replica_id is None
+            else Choice(replica_id=replica_id, pool_id="p", incarnation="i", reason="first")
+        )
+        return self.take(streams.chosen(self.stream, choice, self.now_s))
+
+    def queue(self, attempt: int = 1) -> tuple[Action, ...]:
+        message = Queued(request_id=f"q-{attempt}", replica_id="r", incarnation="i1")
+        return self.take(streams.queued(self.stream, message, self.now_s))
+
+    def accept(self, attempt: int = 1) -> tuple[Action, ...]:
+        message = Accepted(
+            request_id=f"q-{attempt}", replica_id="r", incarnation="i1", tier="gpu", prompt_tokens=3, seed=1
+        )  # fmt: skip
+        return self.take(streams.accepted(self.stream, message, POLICY, self.now_s))
+
+    def refuse(self, code: str = "overloaded", *, elsewhere: bool = True, attempt: int = 1) -> tuple[Action, ...]:
+        message = Refused(
+            request_id=f"q-{attempt}", replica_id="r", code=code, message=f"It is {code}.", elsewhere=elsewhere,
+            retry_after_s=4.0,
+        )  # fmt: skip
+        return self.take(streams.refused(self.stream, message, POLICY))
+
+    def chunk(self, position: int, text: str, attempt: int = 1, finish: Finish | None = None) -> tuple[Action, ...]:
+        ids = () if finish is not None and not text else (position,)
+        piece = TokenChunk(request_id=f"q-{attempt}", position=position, token_ids=ids, text=text, finish=finish)
+        return self.take(streams.chunk(self.stream, piece, POLICY, self.now_s))
+
+    def finish(self, position: int, reason: str = "stop", attempt: int = 1) -> tuple[Action, ...]:
+        return self.chunk(position, "", attempt, Finish(reason=reason, usage=USAGE, error=None))
+
+    def lose(self, reason: str = "Replica r restarted.") -> tuple[Action, ...]:
+        return self.take(streams.lost(self.stream, reason, POLICY))
+
+    def tick(self, now_s: float) -> tuple[Action, ...]:
+        self.now_s = now_s
+        return self.take(streams.tick(self.stream, POLICY, now_s))
+
+
+def running(**kinds: Any) -> Life:
+    life = Life(**kinds)
+    life.choose("r0")
+    life.queue()
+    life.accept()
+    return life
+
+
+def failure(actions: tuple[Action, ...]) -> refusal.Refusal:
+    assert isinstance(actions[-1], Fail), actions
+    return actions[-1].refusal
+
+
+def moved(actions: tuple[Action, ...]) -> tuple[str, bool]:
+    """The cause of a reroute, and whether the replica that is left was told."""
+    assert [type(action) for action in actions] in ([Abandon, Reroute], [Abandon, Restart, Reroute]), actions
+    abandon, reroute = actions[0], actions[-1]
+    assert isinstance(abandon, Abandon)
+    assert isinstance(reroute, Reroute)
+    return reroute.cause, abandon.tell
+
+
+def test_a_request_from_beginning_to_end() -> None:
+    life = Life()
+    [asked] = life.choose("r0")
+    assert asked == Ask(replica_id="r0", pool_id="p", bus_id="q-1", attempt=0, reason="first")
+    assert life.queue() == ()
+    [opened] = life.accept()
+    assert isinstance(opened, Open)
+    assert life.chunk(0, "Good") == (Deliver(text="Good", tokens=1, first=True),)
+    assert life.chunk(1, " day") == (Deliver(text=" day", tokens=1, first=False),)
+    last, abandoned = life.finish(2)
+    assert last == Deliver(text="", tokens=0, first=False, finish=Finish(reason="stop", usage=USAGE))
+    assert isinstance(abandoned, Abandon)
+    assert not abandoned.tell
+    assert life.stream.phase is Phase.DONE
+
+
+def test_an_answer_without_any_token_still_has_a_first_chunk() -> None:
+    life = running()
+    last = life.finish(0)[0]
+    assert isinstance(last, Deliver)
+    assert last.first
+
+
+def test_chunks_that_overtake_accepted_follow_it() -> None:
+    life = Life()
+    life.choose("r0")
+    assert life.chunk(0, "Good") == ()
+    assert life.finish(1) == ()
+    assert [type(action) for action in life.accept()] == [Open, Deliver, Deliver, Abandon]
+
+
+def test_accepted_without_queued_is_a_sign_of_life_too() -> None:
+    life = Life()
+    life.choose("r0")
+    life.accept()
+    life.queue()
+    assert life.stream.phase is Phase.ACCEPTED
+
+
+def test_nobody_there_moves_at_once_without_a_cancel() -> None:
+    life = Life()
+    life.choose("r0")
+    assert moved(life.take(streams.unanswered(life.stream, "q-1", POLICY))) == ("no_responders", False)
+    [asked] = life.choose("r1")
+    assert isinstance(asked, Ask)
+    assert (asked.bus_id, asked.attempt, life.stream.tried) == ("q-2", 1, ("r0", "r1"))
+
+
+def test_a_late_word_about_the_first_attempt_changes_nothing() -> None:
+    life = Life()
+    life.choose("r0")
+    life.tick(1.1)
+    life.choose("r1")
+    before = life.stream
+    assert life.take(streams.unanswered(life.stream, "q-1", POLICY)) == ()
+    for heard in (life.queue, life.accept, life.refuse):
+        assert heard(attempt=1) == ()
+    assert life.chunk(0, "old", attempt=1) == ()
+    assert life.stream == before
+
+
+def test_silence_for_a_second_moves_on_and_tells_the_silent_one() -> None:
+    life = Life()
+    life.choose("r0")
+    assert life.tick(1.0) == ()
+    assert moved(life.tick(1.1)) == ("silent", True)
+
+
+def test_a_replica_that_never_begins() -> None:
+    life = Life()
+    life.choose("r0")
+    life.queue()
+    assert life.tick(30.0) == ()
+    assert moved(life.tick(30.1)) == ("accept_deadline", True)
+
+
+def test_c41_the_wait_is_bounded_over_all_attempts() -> None:
+    life = Life()
+    for attempt, now_s in ((1, 0.0), (2, 30.1)):
+        life.now_s = now_s
+        life.choose(f"r{attempt}")
+        life.queue(attempt)
+        life.tick(now_s + 30.1)
+    why = failure(life.actions[-1:])  # type: ignore[arg-type]
+    assert (why.status, why.code, why.heals) == (503, "deadline", True)
+
+
+def test_a_refusal_that_is_final_is_the_answer() -> None:
+    life = Life()
+    life.choose("r0")
+    why = failure(life.refuse("context_length_exceeded", elsewhere=False))
+    assert (why.status, why.code, why.param) == (400, "context_length_exceeded", "messages")
+
+
+def test_refused_everywhere_is_the_last_refusal() -> None:
+    life = Life()
+    for attempt in (1, 2, 3):
+        life.choose(f"r{attempt}")
+        actions = life.refuse("overloaded", attempt=attempt)
+    why = failure(actions)
+    assert (why.status, why.message, why.headers) == (503, "It is overloaded.", {"retry-after": "4"})
+
+
+def test_refused_and_nobody_else_is_the_last_refusal() -> None:
+    life = Life()
+    life.choose("r0")
+    life.refuse("draining")
+    assert failure(life.choose(None)).message == "It is draining."
+
+
+def test_nobody_at_all() -> None:
+    why = failure(Life().choose(None))
+    assert (why.status, why.code, why.message) == (503, "no_replica", "Nobody is there.")
+
+
+def test_a_refusal_after_accepted_moves_as_long_as_there_is_no_token() -> None:
+    assert moved(running().refuse()) == ("overloaded", False)
+    life = running()
+    life.chunk(0, "Good")
+    assert life.refuse() == ()
+
+
+def test_lost_before_the_first_token_moves_and_opens_once() -> None:
+    life = running()
+    assert moved(life.lose()) == ("lost", True)
+    life.choose("r1")
+    assert life.accept(attempt=2) == ()
+    assert life.chunk(0, "Good", attempt=2) == (Deliver(text="Good", tokens=1, first=True),)
+
+
+def test_lost_after_the_first_token_of_a_stream_is_an_error() -> None:
+    life = running()
+    life.chunk(0, "Good")
+    actions = life.lose()
+    assert actions[0] == Abandon(replica_id="r0", bus_id="q-1", tell=True, reason=failure(actions).message)
+    assert (failure(actions).status, failure(actions).heals) == (500, False)
+
+
+def test_an_answer_that_is_not_streamed_begins_again() -> None:
+    life = running(restartable=True)
+    life.chunk(0, "Good")
+    assert moved(life.lose()) == ("lost", True)
+    assert Restart() in life.actions
+    life.choose("r1")
+    life.accept(attempt=2)
+    assert life.chunk(0, "Good", attempt=2) == (Deliver(text="Good", tokens=1, first=True),)
+
+
+@pytest.mark.parametrize("restartable", [False, True])
+def test_a_request_that_two_replicas_died_on_is_not_passed_on(restartable: bool) -> None:
+    life = running(restartable=restartable)
+    life.lose()
+    life.choose("r1")
+    life.queue(2)
+    why = failure(life.lose())
+    assert (why.status, why.code, why.heals) == (500, "replica_lost", False)
+
+
+def test_a_replica_that_never_had_the_request_did_not_die_on_it() -> None:
+    life = Life()
+    life.choose("r0")
+    life.lose()
+    assert life.stream.deaths == 0
+
+
+@pytest.mark.parametrize("reason", ["error", "cancelled"])
+def test_a_replica_that_gives_up_is_as_good_as_lost(reason: str) -> None:
+    assert moved(running().finish(0, reason)) == ("lost", True)
+    life = running()
+    life.chunk(0, "Good")
+    assert failure(life.finish(1, reason)).code == "replica_lost"
+
+
+def test_tokens_that_are_missing_are_noticed() -> None:
+    life = running()
+    life.chunk(0, "Good")
+    assert failure(life.chunk(2, "!")).code == "replica_lost"
+    life = running()
+    life.chunk(0, "Good")
+    assert failure(life.finish(2)).code == "replica_lost"
+
+
+def test_a_token_that_came_before_is_not_said_twice() -> None:
+    life = running()
+    life.chunk(0, "Good")
+    assert life.chunk(0, "Good") == ()
+
+
+def test_a_stream_that_stalls() -> None:
+    life = running()
+    life.now_s = 5.0
+    life.chunk(0, "Good")
+    assert life.tick(25.0) == ()
+    assert "no token for 20 s" in failure(life.tick(25.1)).message
+
+
+def test_c76_the_client_leaves() -> None:
+    life = running()
+    life.chunk(0, "Good")
+    abandoned, failed = life.take(streams.left(life.stream, "The client left."))
+    assert isinstance(abandoned, Abandon)
+    assert abandoned.tell
+    assert isinstance(failed, Fail)
+    assert life.take(streams.left(life.stream, "The client left.")) == ()
+
+
+def test_c83_a_reader_that_is_too_slow() -> None:
+    life = running()
+    life.chunk(0, "Good")
+    assert failure(life.take(streams.overflowed(life.stream, 1_024))).code == "slow_reader"
+
+
+def test_c35_a_bus_that_does_not_take_the_question() -> None:
+    life = Life()
+    life.choose("r0")
+    why = refusal.unavailable("The bus is away.")
+    assert life.take(streams.undelivered(life.stream, "q-0", why)) == ()
+    assert failure(life.take(streams.undelivered(life.stream, "q-1", why))) == why
+
+
+def test_nothing_changes_what_is_over() -> None:
+    life = running()
+    life.finish(0)
+    over = life.stream
+    for heard in (life.lose, life.queue, life.accept, life.refuse):
+        assert heard() == ()
+    assert life.chunk(0, "late") == ()
+    assert life.tick(1_000.0) == ()
+    assert life.stream == over

@@ -1,0 +1,186 @@
+"""Whatever happens to a request, in whatever order: no token twice, none lost without an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.gateway.core import streams
+from services.gateway.core.routing import Choice, NoChoice
+from services.gateway.core.stream import (
+    Abandon,
+    Action,
+    Ask,
+    Deliver,
+    Fail,
+    Open,
+    Phase,
+    Reroute,
+    Restart,
+    Step,
+    Stream,
+    StreamPolicy,
+)
+from shared.messages.generation import Accepted, Finish, Queued, Refused, TokenChunk, Usage
+
+POLICY = StreamPolicy(queued_s=1.0, accept_s=5.0, first_token_s=20.0, stall_s=8.0)
+ANSWER = ("a", "b", "c", "d")
+END = Finish(reason="stop", usage=Usage(prompt_tokens=1, completion_tokens=len(ANSWER)))
+
+Event = Callable[[Stream, float], Step]
+
+
+class Client:
+    """What reaches the client, checked as it comes."""
+
+    def __init__(self, *, restartable: bool) -> None:
+        self.stream = Stream(request_id="q", restartable=restartable, began_s=0.0)
+        self.text = ""
+        self.opened = 0
+        self.choosing = True
+        self.over = False
+        self.unfinished: set[str] = set()
+        self.asked: list[str] = []
+
+    def take(self, step: Step) -> None:
+        self.stream, actions = step
+        for action in actions:
+            self.act(action)
+        assert self.over == (self.stream.phase is Phase.DONE)
+        assert not (self.over and self.unfinished), "a replica works on for nobody"
+
+    def act(self, action: Action) -> None:
+        match action:
+            case Ask():
+                assert action.replica_id not in self.asked
+                self.asked.append(action.replica_id)
+                self.unfinished.add(action.bus_id)
+            case Abandon():
+                self.unfinished.remove(action.bus_id)
+            case Reroute():
+                self.choosing = True
+            case Open():
+                self.opened += 1
+            case Restart():
+                assert self.stream.restartable
+                self.text = ""
+            case Deliver():
+                self.receive(action)
+            case Fail():
+                assert not self.over
+                self.over = True
+
+    def receive(self, deliver: Deliver) -> None:
+        assert not self.over
+        assert self.opened == 1
+        assert deliver.first == (self.text == "")
+        self.text += deliver.text
+        assert "".join(ANSWER).startswith(self.text), "a token twice, missing or out of order"
+        if deliver.finish is not None:
+            assert self.text == "".join(ANSWER), "a clean end of an incomplete answer"
+            self.over = True
+
+
+def chunk(attempt: int, position: int) -> TokenChunk:
+    if position == len(ANSWER):
+        return TokenChunk(request_id=f"q-{attempt}", position=position, token_ids=(), text="", finish=END)
+    return TokenChunk(request_id=f"q-{attempt}", position=position, token_ids=(position,), text=ANSWER[position])
+
+
+def heard_chunks(attempt: int, first: int, last: int) -> list[Event]:
+    def event(position: int) -> Event:
+        return lambda stream, now_s: streams.chunk(stream, chunk(attempt, position), POLICY, now_s)
+
+    return [event(position) for position in range(first, last + 1)]
+
+
+def queued(attempt: int) -> list[Event]:
+    message = Queued(request_id=f"q-{attempt}", replica_id="r", incarnation="i")
+    return [lambda stream, now_s: streams.queued(stream, message, now_s)]
+
+
+def accepted(attempt: int) -> list[Event]:
+    message = Accepted(request_id=f"q-{attempt}", replica_id="r", incarnation="i", tier="gpu", prompt_tokens=1, seed=1)
+    return [lambda stream, now_s: streams.accepted(stream, message, POLICY, now_s)]
+
+
+def refused(attempt: int, elsewhere: bool) -> list[Event]:
+    message = Refused(request_id=f"q-{attempt}", replica_id="r", code="draining", message="No.", elsewhere=elsewhere)
+    return [lambda stream, _: streams.refused(stream, message, POLICY)]
+
+
+def unanswered(attempt: int) -> list[Event]:
+    return [lambda stream, _: streams.unanswered(stream, f"q-{attempt}", POLICY)]
+
+
+def lost() -> list[Event]:
+    return [lambda stream, _: streams.lost(stream, "Gone.", POLICY)]
+
+
+def left() -> list[Event]:
+    return [lambda stream, _: streams.left(stream, "The client left.")]
+
+
+def ticked() -> list[Event]:
+    return [lambda stream, now_s: streams.tick(stream, POLICY, now_s)]
+
+
+attempts = st.integers(1, 4)
+positions = st.integers(0, len(ANSWER))
+events = st.one_of(
+    st.builds(queued, attempts),
+    st.builds(accepted, attempts),
+    st.builds(heard_chunks, attempts, positions, positions),
+    st.builds(heard_chunks, attempts, st.just(0), st.just(len(ANSWER))),
+    st.builds(refused, attempts, st.booleans()),
+    st.builds(unanswered, attempts),
+    st.builds(lost),
+    st.builds(ticked),
+    st.builds(left),
+)
+turns = st.tuples(events, st.sampled_from([0.0, 0.0, 0.0, 1.5, 6.0]), st.sampled_from(["r0", "r1", "r2", "r3", None]))
+
+
+@settings(max_examples=500)
+@given(st.lists(turns, max_size=25), st.booleans())
+def test_no_order_of_events_repeats_or_loses_a_token(
+    script: list[tuple[list[Event], float, str | None]], whole: bool
+) -> None:
+    client, now_s = Client(restartable=whole), 0.0
+    for happens, pause_s, replica_id in script:
+        now_s += pause_s
+        if client.choosing and not client.over:
+            client.choosing = False
+            client.take(streams.chosen(client.stream, offered(replica_id, client.stream), now_s))
+        for event in happens:
+            client.take(event(client.stream, now_s))
+
+
+@given(st.lists(turns, max_size=25), st.booleans())
+def test_every_request_ends(script: list[tuple[list[Event], float, str | None]], whole: bool) -> None:
+    """Time alone ends what nobody answers."""
+    client, now_s = Client(restartable=whole), 0.0
+    for happens, _, replica_id in script:
+        if client.choosing and not client.over:
+            client.choosing = False
+            client.take(streams.chosen(client.stream, offered(replica_id, client.stream), now_s))
+        for event in happens:
+            client.take(event(client.stream, now_s))
+    while not client.over:
+        now_s += 1.0
+        assert now_s < 100.0
+        if client.choosing:
+            client.choosing = False
+            client.take(streams.chosen(client.stream, offered("r0", client.stream), now_s))
+        client.take(streams.tick(client.stream, POLICY, now_s))
+
+
+def offered(replica_id: str | None, stream: Stream) -> Choice | NoChoice:
+    """What routing would say: never a replica that was tried."""
+    free = [name for name in ("r0", "r1", "r2", "r3") if name not in stream.tried]
+    if replica_id is None or not free:
+        return NoChoice(reason="Nobody is there.")
+    chosen = replica_id if replica_id in free else free[0]
+    return Choice(replica_id=chosen, pool_id="p", incarnation="i", reason="")
