@@ -25,7 +25,10 @@ class Ports:
 
 
 def server_config(ports: Ports, store_folder: Path, passwords: Mapping[str, str]) -> str:
-    """`passwords` by user, as infra.nats.credentials keeps them; KeyError if one is missing."""
+    """`passwords` by user, as infra.nats.credentials keeps them; KeyError if one is missing.
+
+    They stand in the text: keep it where only its owner reads (infra.nats.credentials.write_private).
+    """
     users = [_user(PROVISIONER, passwords[PROVISIONER], provisioner_grants())]
     users += [_user(service.value, passwords[service.value], grants(service)) for service in Service]
     listed = ",\n    ".join(users)

@@ -19,7 +19,7 @@ from shared.bus.memory_subscriptions import Live, MemorySubscription, Question
 from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids, NoResponders, OnMessage
 from shared.contracts.channel import Channel, Kind, Service
 from shared.contracts.codec import encode
-from shared.contracts.permissions import is_pooled, require_reader, require_writer
+from shared.contracts.permissions import PASSING, is_pooled, require_kind, require_reader, require_writer
 from shared.contracts.streams import consumer_name
 
 M = TypeVar("M")
@@ -103,6 +103,7 @@ class MemoryBus:
         message_id: str | None = None,
         answer_to: str | None = None,
     ) -> None:
+        require_kind(channel, Kind.EVENT, *PASSING)
         payload = self._outgoing(channel, message, ids)
         if channel.kind is Kind.EVENT:
             self._store(channel, payload, message_id)
@@ -120,6 +121,7 @@ class MemoryBus:
         *ids: str,
         on_unanswered: Callable[[Ids], Awaitable[None]] | None = None,
     ) -> MemorySubscription:
+        require_kind(channel, *PASSING)
         mailbox = Mailbox(f"subscription to {channel.name}")
 
         def accept(payload: bytes, found: Ids, question: Question | None) -> None:
@@ -134,6 +136,7 @@ class MemoryBus:
         return self._listen(channel, ids, accept, mailbox.close, unanswered)
 
     async def consume(self, channel: Channel[M, Any], durable: str, on_message: OnMessage[M]) -> MemorySubscription:
+        require_kind(channel, Kind.EVENT)
         require_reader(self._service, channel)
         self.require_connected()
         calls = Calls(f"consumer {durable} of {channel.name}")
@@ -147,6 +150,7 @@ class MemoryBus:
         return self.adopt(MemorySubscription(detach=consumer.pause, end=partial(_end, calls, consumer.stop)))
 
     async def ask(self, channel: Channel[M, R], message: M, *ids: str, timeout_s: float) -> R:
+        require_kind(channel, Kind.RPC)
         payload = self._outgoing(channel, message, ids)
         takers = self._broker.takers(channel, ids)
         if not takers:
@@ -163,6 +167,7 @@ class MemoryBus:
     async def serve(
         self, channel: Channel[M, R], on_ask: Callable[[M, Ids], Awaitable[R]], *ids: str
     ) -> MemorySubscription:
+        require_kind(channel, Kind.RPC)
         calls = Calls(f"server of {channel.name}")
 
         async def reply(payload: bytes, found: Ids, question: Question | None) -> None:
@@ -176,6 +181,7 @@ class MemoryBus:
         return self._listen(channel, ids, accept, calls.end)
 
     def state(self, channel: Channel[M, Any]) -> MemoryStore[M]:
+        require_kind(channel, Kind.STATE)
         require_reader(self._service, channel)
         return MemoryStore(self, self._service, channel, self._broker.buckets[channel.name])
 

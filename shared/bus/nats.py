@@ -19,7 +19,7 @@ from shared.bus.nats_state import NatsStore
 from shared.bus.port import BusUnavailable, Ids, OnMessage, Subscription
 from shared.contracts.channel import Channel, Kind, Service
 from shared.contracts.codec import encode
-from shared.contracts.permissions import is_pooled, require_reader, require_writer
+from shared.contracts.permissions import PASSING, is_pooled, require_kind, require_reader, require_writer
 
 __all__ = ["BusOptions", "NatsBus", "connect"]
 
@@ -66,6 +66,7 @@ class NatsBus:
         message_id: str | None = None,
         answer_to: str | None = None,
     ) -> None:
+        require_kind(channel, Kind.EVENT, *PASSING)
         require_writer(self._service, channel)
         subject = channel.subject(*ids)
         payload = bounded(encode(channel, message))
@@ -81,6 +82,7 @@ class NatsBus:
         *ids: str,
         on_unanswered: Callable[[Ids], Awaitable[None]] | None = None,
     ) -> Subscription:
+        require_kind(channel, *PASSING)
         calls = Calls(f"subscription to {channel.name}")
 
         async def on_nats_message(message: Msg) -> None:
@@ -95,17 +97,20 @@ class NatsBus:
         return await self._listen(channel, ids, calls, on_nats_message)
 
     async def consume(self, channel: Channel[M, Any], durable: str, on_message: OnMessage[M]) -> Subscription:
+        require_kind(channel, Kind.EVENT)
         require_reader(self._service, channel)
         consumption = Consumption(self._link, channel, durable, on_message)
         await consumption.start()
         return self._adopt(consumption)
 
     async def ask(self, channel: Channel[M, R], message: M, *ids: str, timeout_s: float) -> R:
+        require_kind(channel, Kind.RPC)
         require_writer(self._service, channel)
         reply = await self._link.request(channel.subject(*ids), bounded(encode(channel, message)), timeout_s)
         return answer_of(channel, header(reply, _FAILURE) or reply.data)
 
     async def serve(self, channel: Channel[M, R], on_ask: Callable[[M, Ids], Awaitable[R]], *ids: str) -> Subscription:
+        require_kind(channel, Kind.RPC)
         calls = Calls(f"server of {channel.name}")
 
         async def reply(message: Msg) -> None:
@@ -119,6 +124,7 @@ class NatsBus:
         return await self._listen(channel, ids, calls, on_nats_message)
 
     def state(self, channel: Channel[M, Any]) -> NatsStore[M]:
+        require_kind(channel, Kind.STATE)
         require_reader(self._service, channel)
         return NatsStore(self._link, self._service, channel, self._adopt)
 

@@ -65,6 +65,14 @@ class Consumption(Generic[M]):
         if self._subscription is not None:
             await self._link.unsubscribe(self._subscription)
         await stop(self._task)
+        await self._give_back()
+
+    async def _give_back(self) -> None:
+        """What was on its way while we left is for others, at once."""
+        while not self._arrived.empty():
+            message = self._arrived.get_nowait()
+            if message is not None and not status_of(message) and self._link.connected:
+                await self._link.publish(message.reply, b"-NAK")
 
     async def _run(self) -> None:
         while not self._calls.closed:

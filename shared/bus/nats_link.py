@@ -61,13 +61,12 @@ class Link:
 
     async def open(self) -> None:
         """Raises BusUnavailable with one sentence if there is no connection after a few seconds."""
-        connecting = asyncio.ensure_future(self._connect())
-        refused = asyncio.ensure_future(self._refused.wait())
+        connecting = asyncio.create_task(self._connect())
+        refused = asyncio.create_task(self._refused.wait())
         await asyncio.wait({connecting, refused}, timeout=FIRST_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
         refused.cancel()
         if not (connecting.done() and self.connected):
-            connecting.cancel()
-            await self._client.close()
+            await self._give_up(connecting)
             where = f"{self._options.url} as {self._options.user}"
             raise BusUnavailable(f"no connection to NATS at {where}: {self._last_error}")
         self._established = True
@@ -142,6 +141,14 @@ class Link:
             await subscription.unsubscribe()
         except nats.errors.Error as error:
             _log.debug("unsubscribing from %s: %s", subscription.subject, error)
+
+    async def _give_up(self, connecting: asyncio.Task[None]) -> None:
+        connecting.cancel()
+        [failure] = await asyncio.gather(connecting, return_exceptions=True)
+        if isinstance(failure, Exception):
+            self._last_error = _in_words(failure)
+        else:
+            await self._client.close()
 
     async def _settle(self) -> None:
         """Returns when the server has dealt with everything sent so far.

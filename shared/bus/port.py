@@ -1,9 +1,14 @@
 """What a service may do on the bus. Everything is said through a Channel of the catalog.
 
-Every coroutine here may raise BusUnavailable; unless stated otherwise nothing was sent then and the call
-is safe to repeat. Handlers of one subscription run one after another, in order of arrival; a handler
-that raises is logged by the bus and the subscription goes on. Messages that do not decode are logged and
-dropped (an EVENT is terminated, not redelivered).
+Every coroutine here may raise BusUnavailable, and does so at once while there is no connection: nothing
+was sent then and the call is safe to repeat. What the bus stores (an EVENT, a STATE value) and does not
+confirm in time is BusUnavailable, too; it may have been stored, so repeat an EVENT with its `message_id`.
+PermissionError means that the catalog does not name this service as writer or reader; ValueError an id
+that is no subject token, a message above MAX_MESSAGE_BYTES, or a channel of another kind.
+
+Handlers of one subscription run one after another, in order of arrival; a handler that raises is logged
+by the bus and the subscription goes on. Messages that do not decode are logged and dropped (an EVENT is
+terminated, not redelivered; the asker of an RPC gets AskFailed).
 """
 
 from __future__ import annotations
@@ -53,7 +58,8 @@ class Change(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
 
 class Subscription(Protocol):
     async def close(self) -> None:
-        """No handler call starts after this returns. Idempotent."""
+        """No handler call starts from here on; a running one has a second to finish and is cancelled then
+        (its EVENT goes to another consumer). A handler may close its own subscription. Idempotent."""
 
 
 class StateStore(Protocol[M]):
@@ -96,7 +102,8 @@ class Bus(Protocol):
         message_id: str | None = None,
         answer_to: str | None = None,
     ) -> None:
-        """EVENT: returns once the stream has stored it; a repeated `message_id` is stored once.
+        """EVENT: returns once the stream has stored it; a repeated `message_id` is stored once
+        (within two minutes).
         TELEMETRY, REPLY: fire and forget. RPC: send without waiting; answers, and the bus's own
         "no responders", go to the subject `answer_to`."""
 
@@ -108,10 +115,12 @@ class Bus(Protocol):
         on_unanswered: Callable[[Ids], Awaitable[None]] | None = None,
     ) -> Subscription:
         """Live messages of a TELEMETRY, REPLY or RPC channel; leading ids narrow it, the rest match
-        anything. `on_unanswered` is told the ids of a REPLY subject whose question met no responders."""
+        anything. Whatever is published after this returns arrives. `on_unanswered` is told the ids of a
+        REPLY subject whose question met no responders."""
 
     async def consume(self, channel: Channel[M, Any], durable: str, on_message: OnMessage[M]) -> Subscription:
-        """An EVENT channel through a durable consumer, shared by all who name the same `durable`.
+        """An EVENT channel through a durable consumer, shared by all who name the same `durable`; a new
+        one starts with the oldest fact. Of a FanOut.POOL reader the durable is its service's name.
 
         A message is acknowledged when its handler returns; after an exception it comes again (with a
         growing delay). Delivery is at least once: handlers are idempotent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -10,6 +11,8 @@ M = TypeVar("M")
 R = TypeVar("R")
 
 PREFIX = "lf.v1"
+
+_TOKEN = re.compile(r"[^. *>\t\r\n\0]+")
 
 
 class Kind(StrEnum):
@@ -90,7 +93,7 @@ class Channel(Generic[M, R]):
         if len(ids) != len(self.params):
             raise ValueError(f"channel {self.name} needs {self.params}, got {len(ids)} ids")
         for param, token in zip(self.params, ids, strict=True):
-            if not token or any(char in token for char in ". *>\t\r\n\0"):
+            if _TOKEN.fullmatch(token) is None:
                 raise ValueError(f"{param} of channel {self.name} must be one subject token, not {token!r}")
         return self._join(ids)
 

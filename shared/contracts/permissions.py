@@ -18,6 +18,9 @@ from shared.contracts.streams import (
     key_prefix,
 )
 
+PASSING = (Kind.TELEMETRY, Kind.RPC, Kind.REPLY)
+"""Kinds that go by: heard by whoever listens at that moment, and kept nowhere."""
+
 
 def may_write(service: Service, channel: Channel[Any, Any]) -> bool:
     return service in channel.writers
@@ -51,6 +54,12 @@ def inbox_prefix(user: str) -> str:
     return f"_INBOX_{user}"
 
 
+def require_kind(channel: Channel[Any, Any], *kinds: Kind) -> None:
+    """Raises ValueError for a channel that does not travel this way."""
+    if channel.kind not in kinds:
+        raise ValueError(f"channel {channel.name} is of kind {channel.kind.value}: use another method of the bus")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Grants:
     """Subjects of one user on the server. What is not allowed is denied; `deny` cuts holes into `publish`."""
@@ -72,7 +81,7 @@ def grants(service: Service, channels: tuple[Channel[Any, Any], ...] = CHANNELS)
     read = [channel for channel in channels if may_read(service, channel)]
     names_durables = any(channel.kind is Kind.EVENT and not is_pooled(service, channel) for channel in read)
     publish = chain(map(_writing, written), (_reading(service, channel) for channel in read))
-    live = (channel.wildcard for channel in read if channel.kind in _LIVE)
+    live = (channel.wildcard for channel in read if channel.kind in PASSING)
     return Grants(
         publish=tuple(chain.from_iterable(publish)),
         subscribe=(f"{inbox_prefix(service.value)}.>", *live),
@@ -91,9 +100,6 @@ def provisioner_grants(channels: tuple[Channel[Any, Any], ...] = CHANNELS) -> Gr
         publish=tuple(f"$JS.API.STREAM.{verb}.{name}" for name in names for verb in ("INFO", "CREATE", "UPDATE")),
         subscribe=(f"{inbox_prefix(PROVISIONER)}.>",),
     )
-
-
-_LIVE = (Kind.TELEMETRY, Kind.RPC, Kind.REPLY)
 
 
 def _writing(channel: Channel[Any, Any]) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ import pytest
 from shared.bus.port import AskFailed, BusUnavailable, DeadlineExceeded, Ids, NoResponders
 from shared.contracts import catalog
 from shared.contracts.streams import MAX_MESSAGE_BYTES
+from shared.messages.desired import AliasRecord
 from shared.messages.generation import Queued
 from shared.messages.operations import AskFleet, AskState, FleetView, HoldResult, LoadAdapter
 from shared.messages.reports import FleetMetrics
-from tests.support.bus_samples import frame, gateway_report, generate
+from tests.support.bus_samples import frame, gateway_report, generate, sample
 from tests.support.bus_worlds import DEADLINE_S, Heard, World, world_of
 
 LOAD = LoadAdapter(adapter_id="a1", digest="d1")
@@ -380,3 +381,18 @@ async def test_ids_that_are_no_single_token_and_messages_too_large_are_refused(w
         await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(), "*")
     with pytest.raises(ValueError, match=f"larger than the {MAX_MESSAGE_BYTES}"):
         await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(gateway_id="g" * MAX_MESSAGE_BYTES), "g1")
+
+
+async def test_a_channel_of_another_kind_is_refused(world: World) -> None:
+    gateway, registry = await world.connect("gateway"), await world.connect("registry")
+    for attempt in (
+        gateway.subscribe(catalog.ALIAS, Heard()),
+        gateway.consume(catalog.REPLICA_REPORT, "gateway", Heard()),
+        gateway.ask(catalog.GATEWAY_REPORT, gateway_report(), "g1", timeout_s=1.0),
+        registry.publish(catalog.ALIAS, sample(AliasRecord), "a1"),
+        registry.serve(catalog.ADAPTER_REGISTERED, Heard()),
+    ):
+        with pytest.raises(ValueError, match="use another method"):
+            await attempt
+    with pytest.raises(ValueError, match="use another method"):
+        gateway.state(catalog.REPLICA_REPORT)

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from infra.nats.config import Ports, server_config
-from infra.nats.credentials import load_or_create
+from infra.nats.credentials import load_or_create, write_private
 from shared.bus.nats import BusOptions
 from shared.bus.nats_provision import provision
 from shared.contracts.permissions import PROVISIONER
@@ -47,7 +47,7 @@ class NatsServer:
     async def start(self) -> None:
         """Returns when the server listens."""
         config = self._folder / "nats.conf"
-        config.write_text(server_config(self._ports, self._folder / "store", self._passwords))
+        write_private(config, server_config(self._ports, self._folder / "store", self._passwords).encode())
         with (self._folder / "nats.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 _binary(), "-c", str(config), "--ports_file_dir", str(self._folder), stdout=log, stderr=log
