@@ -1,0 +1,57 @@
+"""The two commands stand on a pinned environment, the same here and in CI."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LOCK = ROOT / "infra/lock/requirements.lock"
+TARGETS = (
+    *("up", "down", "test", "lint", "types", "unit", "contract", "simulation", "integration", "e2e"),
+    *("bench", "targets", "lock", "clean"),
+)
+
+
+def pins() -> dict[str, str]:
+    lines = [line for line in LOCK.read_text().splitlines() if line and not line.startswith("#")]
+    found = [re.fullmatch(r"([A-Za-z0-9._-]+)==([0-9][0-9A-Za-z.]*)", line) for line in lines]
+    assert None not in found, "every line is name==version, with no local version, address or hash"
+    return {normal(match[1]): match[2] for match in found if match}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_everything_that_pyproject_asks_for_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {normal(re.split(r"[<>=!\[; ]", one)[0]) for one in asked}
+    assert names - set(pins()) == set()
+
+
+def test_what_runs_is_what_is_pinned() -> None:
+    """A test that passes with other versions than those of the lock proves nothing to the next one who clones."""
+    installed = {name: version(name).partition("+")[0] for name in pins()}
+    assert installed == pins()
+
+
+def test_ci_runs_the_same_command_as_everybody() -> None:
+    script = ROOT / ".ci/run"
+    assert os.access(script, os.X_OK)
+    commands = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert commands[0] == "set -euo pipefail"
+    assert commands[-1] == "exec make test"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_exists_for_every_intention(target: str) -> None:
+    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.search(rf"^make {target} +\S", told, re.MULTILINE)
