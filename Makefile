@@ -75,7 +75,7 @@ types: $(INSTALLED) ## mypy, strict, on shared and every core
 
 .PHONY: unit
 unit: $(INSTALLED) ## pure decisions, one service at a time, and the architecture
-	@$(PYTEST) tests/unit tests/test_architecture.py
+	@$(PYTEST) tests/unit tests/test_architecture.py tests/test_commands.py
 
 .PHONY: contract
 contract: $(INSTALLED) ## what services say to each other has not changed by accident

@@ -80,9 +80,10 @@ SLEEPS_ON_PURPOSE: dict[str, str] = {
 
 SUBJECTS_ON_PURPOSE: dict[str, str] = {
     "tests/test_architecture.py": "plants them",
-    "tests/integration/test_bus_permissions.py": "tries wildcards that no channel has and nobody may use",
+    "tests/unit/bus/": "says what must be derived from the catalog, so that the catalog is not compared with itself",
+    "tests/integration/test_bus_": "speaks to the server as a stranger would, with wildcards that no channel has",
 }
-"""Path of a test module and why it must spell out a subject."""
+"""Beginning of the paths of test modules, and why they must spell out a subject."""
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,7 @@ def test_names_say_something(modules: list[Module]) -> None:
 
 
 def test_subjects_come_from_the_catalog(modules: list[Module]) -> None:
-    others = [module for module in modules if module.path not in SUBJECTS_ON_PURPOSE]
+    others = [module for module in modules if not module.path.startswith(tuple(SUBJECTS_ON_PURPOSE))]
     assert check(others, words.subject_literals) == []
 
 
@@ -166,7 +167,8 @@ def test_no_test_sleeps_to_synchronise(modules: list[Module]) -> None:
 
 def test_every_exception_is_still_needed(modules: list[Module]) -> None:
     assert set(SLEEPS_ON_PURPOSE) <= {module.path for module in modules if honesty.sleeps(module)}
-    assert set(SUBJECTS_ON_PURPOSE) <= {module.path for module in modules if words.subject_literals(module)}
+    for path in SUBJECTS_ON_PURPOSE:
+        assert check(_below(modules, path), words.subject_literals) != [], path
 
 
 # -- planted violations --------------------------------------------------------------------------------
