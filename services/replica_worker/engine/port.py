@@ -127,26 +127,38 @@ class Engine(Protocol):
     async def load(self, slot: int, adapter: HostAdapter) -> None:
         """Copy into a slot while the batch keeps stepping; applied from the next step on.
 
-        No request may be running on `slot`. Raises AdapterUnusable; the slot is then empty.
+        No request may be running on `slot`: raises ValueError then, or if there is no such slot, and
+        nothing has changed. Raises AdapterUnusable; the slot is then empty.
         """
 
     async def clear(self, slot: int) -> None:
-        """Make the slot's weights zero. No request may be running on it. Idempotent."""
+        """Make the slot's weights zero. Idempotent. Raises ValueError as `load` does."""
 
     def submit(self, request: EngineRequest) -> None:
-        """Queue a request; its tokens arrive through `on_step`. Never blocks, never raises for load."""
+        """Queue a request; its tokens arrive through `on_step`. Never blocks, never raises for load.
+
+        What cannot run at all (an empty slot, no prompt, a prompt of `max_context_tokens` or more) ends
+        with an error StepToken. Raises ValueError for the id of a request that is still live, and
+        EngineFailed once the engine is broken.
+        """
 
     def abort(self, request_id: str) -> None:
         """End a request without a further StepToken. Unknown ids are ignored."""
 
     async def probe(self, prompt_token_ids: Sequence[int], slot: int, top: int = 20) -> Probe:
-        """Next-token distribution of a prompt with the slot's adapter (or BASE_SLOT)."""
+        """Next-token distribution of a prompt with the slot's adapter (or BASE_SLOT).
+
+        Joins the batch like any request. Raises ValueError for what `submit` would end with an error.
+        """
 
     async def fingerprint(self, slot: int) -> str:
         """SHA-256 over the slot's tensors as they now stand in the engine (BASE_SLOT: over nothing)."""
 
     def load_figures(self) -> EngineLoad:
-        """Rows and promised tokens right now; cheap, callable every step."""
+        """Rows and promised tokens right now; cheap, callable every step.
+
+        Raises EngineFailed once the engine is broken: this is where a worker notices.
+        """
 
 
 class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
