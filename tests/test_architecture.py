@@ -111,30 +111,35 @@ def _is_core(module: Module) -> bool:
 # -- the house as it stands ----------------------------------------------------------------------------
 
 
+def nobody(breaks: list[str]) -> None:
+    """Fails with every sentence, one a line."""
+    assert not breaks, "\n" + "\n".join(breaks)
+
+
 def test_every_module_imports_what_its_layer_may(modules: list[Module]) -> None:
-    assert check(modules, layers.wrong_imports(LAYERS)) == []
+    nobody(check(modules, layers.wrong_imports(LAYERS)))
 
 
 def test_nats_is_imported_in_one_place(modules: list[Module]) -> None:
-    assert check(modules, layers.imports_only_in("nats", NATS_HOMES)) == []
+    nobody(check(modules, layers.imports_only_in("nats", NATS_HOMES)))
 
 
 def test_an_io_module_speaks_to_one_client_library(modules: list[Module]) -> None:
-    assert check(modules, layers.many_clients(FAMILIES, neutral=_PLAIN)) == []
+    nobody(check(modules, layers.many_clients(FAMILIES, neutral=_PLAIN)))
 
 
 def test_cores_are_pure(modules: list[Module]) -> None:
     assert len(_cores(modules)) > 20
-    assert check(_cores(modules), purity.impurities) == []
+    nobody(check(_cores(modules), purity.impurities))
 
 
 def test_only_main_constructs(modules: list[Module]) -> None:
     wired = purity.shell_classes(modules) | WIRED
-    assert check(modules, purity.constructions(wired), purity.environment_reads) == []
+    nobody(check(modules, purity.constructions(wired), purity.environment_reads))
 
 
 def test_nothing_is_too_long(modules: list[Module]) -> None:
-    assert check(modules, sizes.long_modules, sizes.long_functions, sizes.many_parameters) == []
+    nobody(check(modules, sizes.long_modules, sizes.long_functions, sizes.many_parameters))
 
 
 def test_long_modules_and_functions_are_the_exception(modules: list[Module]) -> None:
@@ -144,25 +149,25 @@ def test_long_modules_and_functions_are_the_exception(modules: list[Module]) -> 
 
 
 def test_names_say_something(modules: list[Module]) -> None:
-    assert check(modules, words.vague_names) == []
+    nobody(check(modules, words.vague_names))
 
 
 def test_subjects_come_from_the_catalog(modules: list[Module]) -> None:
     others = [module for module in modules if not module.path.startswith(tuple(SUBJECTS_ON_PURPOSE))]
-    assert check(others, words.subject_literals) == []
+    nobody(check(others, words.subject_literals))
 
 
 def test_nothing_is_left_to_do_in_a_comment(modules: list[Module]) -> None:
-    assert check(modules, words.leftover_comments) == []
+    nobody(check(modules, words.leftover_comments))
 
 
 def test_no_test_is_skipped(modules: list[Module]) -> None:
-    assert check(_below(modules, "tests/"), honesty.skips) == []
+    nobody(check(_below(modules, "tests/"), honesty.skips))
 
 
 def test_no_test_sleeps_to_synchronise(modules: list[Module]) -> None:
     awake = [module for module in _below(modules, "tests/") if module.path not in SLEEPS_ON_PURPOSE]
-    assert check(awake, honesty.sleeps) == []
+    nobody(check(awake, honesty.sleeps))
 
 
 def test_every_exception_is_still_needed(modules: list[Module]) -> None:
