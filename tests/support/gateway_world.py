@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import httpx
+from openai import AsyncOpenAI
 
 from services.gateway.__main__ import Assembly, assemble
 from services.gateway.settings import GatewaySettings
-from shared.bus.memory import MemoryBroker
+from shared.bus.memory import MemoryBroker, MemoryBus
 from shared.bus.port import Bus
 from shared.contracts.catalog import ALIAS, API_KEY, BASE_MODEL, MEMBERSHIP
 from shared.hashing import rank
 from shared.messages.desired import AliasRecord, ApiKeyRecord, BaseModelRecord, Member, Membership
 from shared.messages.identity import AdapterKey, key_of
 from shared.messages.pools import pool_id
-from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.clock import ManualClock
 from tests.support.scripted_replica import Script, ScriptedReplica
 
 BASE_HASH = "b" * 64
@@ -32,14 +34,15 @@ FOREIGN_ALIAS = "globex/sales"
 SETTINGS = GatewaySettings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", port=0)
 
 
+@dataclass(frozen=True, kw_only=True)
 class World:
-    """`replicas` are in the order in which they own ADAPTER."""
+    """`replicas` are in the order in which they own ADAPTER; `bus` is the gateway's."""
 
-    def __init__(self, assembly: Assembly, broker: MemoryBroker, bus: Bus, replicas: list[ScriptedReplica]) -> None:
-        self.assembly = assembly
-        self.broker = broker
-        self.bus = bus
-        self.replicas = replicas
+    assembly: Assembly
+    broker: MemoryBroker
+    bus: MemoryBus
+    clock: ManualClock
+    replicas: list[ScriptedReplica]
 
     @property
     def url(self) -> str:
@@ -47,6 +50,9 @@ class World:
 
     def client(self, key: str = KEY) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=20.0)
+
+    def openai(self, key: str = KEY) -> AsyncOpenAI:
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
 
 
 def body(**changes: object) -> dict[str, object]:
@@ -90,17 +96,14 @@ def in_owner_order(names: list[str]) -> list[str]:
 
 
 @asynccontextmanager
-async def gateway_world(
-    *scripts: Script | None, clock: Clock | None = None, settings: GatewaySettings = SETTINGS
-) -> AsyncIterator[World]:
-    """A replica for each script, first owner first. They report once, now; with the system's clock they stay
-    fresh for three seconds, so longer tests keep them speaking."""
-    broker = MemoryBroker()
+async def gateway_world(*scripts: Script | None, settings: GatewaySettings = SETTINGS) -> AsyncIterator[World]:
+    """A replica for each script, first owner first. The gateway's time stands still until a test moves it."""
+    broker, clock = MemoryBroker(), ManualClock()
     await write_directory(broker.connect("registry"))
     names = in_owner_order([f"replica-{index}" for index in range(len(scripts))])
     await write_membership(broker.connect("placement"), names)
     bus = broker.connect("gateway")
-    assembly = assemble(settings, bus, clock or SystemClock())
+    assembly = assemble(settings, bus, clock)
     for part in assembly.parts:
         await part.start()
     async with asyncio.timeout(10):
@@ -112,7 +115,7 @@ async def gateway_world(
     for replica in replicas:
         await replica.start()
     try:
-        yield World(assembly, broker, bus, replicas)
+        yield World(assembly=assembly, broker=broker, bus=bus, clock=clock, replicas=replicas)
     finally:
         for part in reversed(assembly.parts):
             await part.stop()

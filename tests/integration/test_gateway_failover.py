@@ -1,0 +1,225 @@
+"""Replicas that are gone, silent, lost or unlucky: what the client sees is an answer or an honest error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import httpx
+import pytest
+
+from shared.messages.generation import GenerateRequest
+from tests.support.gateway_world import World, body, gateway_world
+from tests.support.scripted_replica import ScriptedReplica, says
+
+PATH = "/v1/chat/completions"
+Within = Callable[[float], AbstractAsyncContextManager[None]]
+
+
+@pytest.fixture(autouse=True)
+async def deadline(within: Within) -> AsyncIterator[None]:
+    async with within(30):
+        yield
+
+
+async def texts(response: httpx.Response) -> AsyncIterator[str]:
+    async for line in response.aiter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line.removeprefix("data: "))["choices"][0]["delta"]["content"]
+
+
+async def post(world: World, **changes: object) -> httpx.Response:
+    async with world.client() as client:
+        return await client.post(PATH, json=body(**changes))
+
+
+def text_of(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text
+    text: str = response.json()["choices"][0]["message"]["content"]
+    return text
+
+
+async def begun(replica: ScriptedReplica) -> GenerateRequest:
+    """The next request of a replica, accepted."""
+    request = await replica.asked.get()
+    await replica.queue(request)
+    await replica.accept(request)
+    return request
+
+
+@asynccontextmanager
+async def streaming(world: World) -> AsyncIterator[tuple[httpx.Response, GenerateRequest]]:
+    """A streamed response whose head has come, and the request as the first owner knows it."""
+    async with world.client() as client:
+        head = asyncio.create_task(client.send(client.build_request("POST", PATH, json=body(stream=True)), stream=True))
+        request = await begun(world.replicas[0])
+        response = await head
+        yield response, request
+        await response.aclose()
+
+
+async def test_an_owner_that_nobody_serves_is_passed_over_at_once() -> None:
+    async with gateway_world(None, says("Good")) as world:
+        await world.replicas[0].vanish()
+        assert text_of(await post(world)) == "Good"
+
+
+async def test_an_owner_that_gives_no_sign_of_life_for_a_second_is_passed_over() -> None:
+    async with gateway_world(None, says("Good")) as world:
+        silent, other = world.replicas
+        answer = asyncio.create_task(post(world))
+        request = await silent.asked.get()
+        assert other.asked.empty()
+        await world.clock.advance(1.2)
+        assert text_of(await answer) == "Good"
+        assert (await silent.cancelled.get()).request_id == request.request_id
+
+
+async def test_an_owner_that_refuses_sends_it_elsewhere() -> None:
+    async def refuses(replica: ScriptedReplica, request: GenerateRequest) -> None:
+        await replica.refuse(request, "draining", elsewhere=True)
+
+    async with gateway_world(refuses, says("Good")) as world:
+        assert text_of(await post(world)) == "Good"
+        assert (await world.replicas[1].asked.get()).attempt == 1
+
+
+async def test_c41_refused_by_all_is_503_with_retry_after() -> None:
+    async def refuses(replica: ScriptedReplica, request: GenerateRequest) -> None:
+        await replica.refuse(request, "overloaded", elsewhere=True, message="The queue is full.")
+
+    async with gateway_world(refuses, refuses) as world:
+        response = await post(world)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        assert response.json()["error"]["message"] == "The queue is full."
+
+
+async def test_c41_without_any_replica_the_reason_is_said() -> None:
+    async with gateway_world() as world:
+        response = await post(world, stream=True)
+        assert response.status_code == 503
+        assert response.json()["error"]["message"] == "No replica serves this model's pool at the moment."
+
+
+async def test_c80_a_prompt_that_is_too_long_is_one_clear_400() -> None:
+    async def refuses(replica: ScriptedReplica, request: GenerateRequest) -> None:
+        await replica.refuse(request, "context_length_exceeded", elsewhere=False, message="The prompt is too long.")
+
+    async with gateway_world(refuses, says("never")) as world:
+        response = await post(world, stream=True)
+        assert response.status_code == 400
+        assert response.json()["error"] == {
+            "message": "The prompt is too long.",
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "context_length_exceeded",
+        }
+        assert response.headers["x-should-retry"] == "false"
+
+
+async def test_a_replica_lost_mid_stream_is_an_error_event_and_no_clean_end() -> None:
+    async with gateway_world(None, says("never")) as world, streaming(world) as (response, request):
+        replica = world.replicas[0]
+        await replica.say(request, "Good")
+        lines = response.aiter_lines()
+        assert '"content":"Good"' in await anext(lines)
+        replica.restart()
+        await replica.report()
+        [last] = [line async for line in lines if line]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "replica_lost"
+
+
+async def test_a_replica_lost_before_the_first_token_is_replaced_even_after_the_head() -> None:
+    async with gateway_world(None, says("Good", " day")) as world, streaming(world) as (response, _):
+        replica = world.replicas[0]
+        replica.restart()
+        await replica.report()
+        assert "".join([text async for text in texts(response)]) == "Good day"
+
+
+async def test_a_whole_answer_begins_again_elsewhere_after_any_number_of_tokens() -> None:
+    async with gateway_world(None, says("All", " new")) as world:
+        replica = world.replicas[0]
+        answer = asyncio.create_task(post(world))
+        request = await begun(replica)
+        await replica.say(request, "Old", " text")
+        replica.restart()
+        await replica.report()
+        assert text_of(await answer) == "All new"
+
+
+async def test_a_replica_that_falls_silent_is_lost_after_three_seconds() -> None:
+    async with gateway_world(None, says("Good")) as world:
+        silent, other = world.replicas
+        answer = asyncio.create_task(post(world))
+        await begun(silent)
+        for _ in range(4):
+            await other.report()
+            await world.clock.advance(0.9)
+        assert text_of(await answer) == "Good"
+
+
+async def test_a_request_that_two_replicas_died_on_is_not_passed_on() -> None:
+    async with gateway_world(None, None, says("never")) as world:
+        answer = asyncio.create_task(post(world))
+        for replica in world.replicas[:2]:
+            await begun(replica)
+            replica.restart()
+            await replica.report()
+        response = await answer
+        assert response.status_code == 500
+        assert response.headers["x-should-retry"] == "false"
+        assert world.replicas[2].asked.empty()
+
+
+async def test_a_lost_frame_is_replayed_and_nobody_notices() -> None:
+    async with gateway_world(None) as world:
+        replica = world.replicas[0]
+        answer = asyncio.create_task(post(world))
+        request = await begun(replica)
+        await replica.say(request, "a")
+        await replica.frame(request.gateway_id, replica.token(request, "b"), lost=True)
+        await replica.say(request, "c")
+        await replica.finish(request)
+        assert text_of(await answer) == "abc"
+        assert [(ask.first, ask.last) for ask in replica.replays] == [(2, 2)]
+
+
+async def test_a_lost_last_frame_is_noticed_by_the_heartbeat() -> None:
+    async with gateway_world(None) as world:
+        replica = world.replicas[0]
+        answer = asyncio.create_task(post(world))
+        request = await begun(replica)
+        await replica.say(request, "a")
+        await replica.frame(request.gateway_id, replica.end(request), lost=True)
+        await replica.heartbeat(request.gateway_id)
+        assert text_of(await answer) == "a"
+
+
+async def test_a_frame_that_cannot_be_had_again_ends_the_streams_it_may_have_been_about() -> None:
+    async with gateway_world(None) as world, streaming(world) as (response, request):
+        replica = world.replicas[0]
+        replica.forgets_frames = True
+        await replica.say(request, "a")
+        await replica.frame(request.gateway_id, replica.token(request, "b"), lost=True)
+        await replica.say(request, "c")
+        first, last = [line async for line in response.aiter_lines() if line]
+        assert '"content":"a"' in first
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "replica_lost"
+        assert (await replica.cancelled.get()).request_id == request.request_id
+
+
+async def test_who_works_on_what_nobody_wants_is_told_again() -> None:
+    async with gateway_world(None, says("Good")) as world:
+        slow = world.replicas[0]
+        answer = asyncio.create_task(post(world))
+        request = await slow.asked.get()
+        await world.clock.advance(1.2)
+        assert text_of(await answer) == "Good"
+        await slow.cancelled.get()
+        await world.clock.advance(2.5)
+        await slow.say(request, "I", "work", "on")
+        assert (await slow.cancelled.get()).request_id == request.request_id
+        assert slow.cancelled.empty()
