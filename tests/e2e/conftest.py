@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from openai import OpenAI
 from tokenizers import Tokenizer
@@ -42,9 +43,9 @@ def fleet(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="session")
 def pipeline(fleet: TemporaryFleet) -> Iterator[Pipeline]:
-    made = Pipeline(fleet)
-    yield made
-    made.close()
+    headers = {"Authorization": f"Bearer {fleet.connection.admin_key}"}
+    with httpx.Client(base_url=fleet.connection.admin_url, headers=headers, timeout=60.0, trust_env=False) as admin:
+        yield Pipeline(fleet, admin)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from openai import OpenAI
 from infra.local.temporary import TemporaryFleet
 from tests.support.asking import wait_answers
 from tests.support.pipeline import Pipeline
+from tests.support.waiting import eventually
 
 HELLO = [{"role": "user", "content": "Hi"}]
 
@@ -70,6 +71,7 @@ def test_c59_foreign_and_unknown_aliases_are_the_same_404(
     door: httpx.Client, pipeline: Pipeline, canaries: dict[str, str]
 ) -> None:
     headers = {"Authorization": f"Bearer {pipeline.key('globex', may_call_base=False)}"}
+    eventually(lambda: door.get("/v1/models", headers=headers).status_code == 200, "the gateway to know the key")
 
     def ask(model: str) -> httpx.Response:
         return door.post("/v1/chat/completions", json={"model": model, "messages": HELLO}, headers=headers)

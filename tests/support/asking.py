@@ -22,9 +22,12 @@ def stream(client: OpenAI, model: str, prompt: str = "Hello, who are you?", max_
     chunks = client.chat.completions.create(
         model=model, messages=[{"role": "user", "content": prompt}], max_tokens=max_tokens, temperature=0, stream=True
     )
+    finished = False
     for chunk in chunks:
         for choice in chunk.choices:
+            finished = finished or choice.finish_reason is not None
             yield choice.delta.content or ""
+    assert finished, "the stream ended cleanly, but without a finish reason: a client would take half for the whole"
 
 
 def wait_answers(client: OpenAI, model: str, text: str) -> None:

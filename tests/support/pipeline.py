@@ -23,15 +23,10 @@ from tests.support.waiting import eventually
 class Pipeline:
     """Brings adapters in and asks the admin address what became of them."""
 
-    def __init__(self, fleet: TemporaryFleet) -> None:
+    def __init__(self, fleet: TemporaryFleet, admin: httpx.Client) -> None:
         self._fleet = fleet
-        connection = fleet.connection
-        headers = {"Authorization": f"Bearer {connection.admin_key}"}
-        self.admin = httpx.Client(base_url=connection.admin_url, headers=headers, timeout=60.0, trust_env=False)
-        self.base = self.admin.get("/internal/base-models").json()["base_models"][0]
-
-    def close(self) -> None:
-        self.admin.close()
+        self.admin = admin
+        self.base = admin.get("/internal/base-models").raise_for_status().json()["base_models"][0]
 
     def key(self, tenant_id: str, may_call_base: bool = True) -> str:
         """A new API key of a tenant that exists from then on."""
