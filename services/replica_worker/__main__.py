@@ -6,7 +6,8 @@ import asyncio
 import os
 import secrets
 
-from services.replica_worker.app import Outside, Replica
+from services.replica_worker.app import Replica
+from services.replica_worker.assembly import Outside
 from services.replica_worker.core.frames import FrameBook
 from services.replica_worker.core.residency import ResidencyLog
 from services.replica_worker.engine.port import Engine, EngineFailed

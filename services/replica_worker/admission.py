@@ -14,7 +14,7 @@ from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.means import Means
 from services.replica_worker.records import UNUSABLE
 from services.replica_worker.running import Running
-from services.replica_worker.slot_tier import SlotReference
+from services.replica_worker.slot_reference import SlotReference
 from services.replica_worker.text.chat import ChatUnusable
 from shared.messages.desired import AdapterRecord
 from shared.messages.generation import GenerateRequest

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
 
+from services.replica_worker.assembly import Hooks, Outside, assemble
 from services.replica_worker.convergence import Convergence
 from services.replica_worker.core.converge import Limits
-from services.replica_worker.core.slots import SlotTable
-from services.replica_worker.core.tiers import ByteBudget
-from services.replica_worker.core.tokens import Promises, Rate
-from services.replica_worker.disk_tier import DiskTier
-from services.replica_worker.effect import EffectProof
-from services.replica_worker.engine.port import Engine
-from services.replica_worker.engine_watch import EngineWatch
 from services.replica_worker.evaluation import Evaluator
-from services.replica_worker.frame_sender import FrameSender
 from services.replica_worker.generation import Generation
-from services.replica_worker.ground import Ground
-from services.replica_worker.io.disk import DiskFiles
-from services.replica_worker.loader import Loader
-from services.replica_worker.means import Means
-from services.replica_worker.metering import Meters
 from services.replica_worker.operations import Operations
-from services.replica_worker.ram_tier import RamTier
-from services.replica_worker.records import RecordBook
 from services.replica_worker.reports import Reporter, held_adapters
-from services.replica_worker.residency import ResidencyTeller
 from services.replica_worker.settings import Settings
-from services.replica_worker.slot_tier import SlotTier
-from services.replica_worker.standing import Identity, Standing
-from services.replica_worker.text.tokenizer import Tokenizer
-from shared.bus.port import Bus, BusUnavailable, Change, Subscription
+from services.replica_worker.standing import Standing
+from shared.bus.port import BusUnavailable, Change, Subscription
 from shared.contracts.catalog import (
     ADAPTER,
     ADAPTER_EFFECT_MISMATCH,
@@ -51,29 +32,9 @@ from shared.contracts.catalog import (
 from shared.messages.adapters import EffectMismatch
 from shared.messages.desired import AdapterRecord, DrainOrder
 from shared.messages.identity import AdapterKey
-from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
-from shared.store.port import ObjectStore
 
 _log = get_logger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outside:
-    """What a replica is given: everything that touches the world."""
-
-    identity: Identity
-    bus: Bus
-    clock: Clock
-    engine: Engine
-    tokenizer: Tokenizer
-    files: DiskFiles
-    store: ObjectStore
-    frames: FrameSender
-    residency: ResidencyTeller
-    meters: Meters
-    ask_to_stop: Callable[[], None]
-    """Ends the process in an orderly way."""
 
 
 class Replica:
@@ -84,11 +45,10 @@ class Replica:
         self.failure = ""
         self._settings = settings
         self._given = outside
-        self._records = RecordBook(self._on_change)
-        self._watch = EngineWatch(outside.engine, self._on_engine_failure)
-        self._proof = EffectProof(self._watch, self._on_mismatch)
-        self.loader = self._build_loader()
-        self._means = self._build_means()
+        hooks = Hooks(on_change=self._on_change, on_failure=self._on_engine_failure, on_mismatch=self._on_mismatch)
+        self._means = assemble(settings, outside, self.standing, hooks)
+        self._watch = self._means.watch
+        self.loader = self._means.loader
         self.generation = Generation(self._means)
         self.convergence = Convergence(
             self._means,
@@ -109,7 +69,7 @@ class Replica:
         except BaseException as error:
             self.standing.not_ready = f"the start failed: {error}"
             await self.reporter.send()
-            await self._release()
+            await self.close()
             raise
         self._converging = asyncio.create_task(self.convergence.run(), name="convergence")
         self.standing.not_ready = ""
@@ -129,7 +89,7 @@ class Replica:
         await self.generation.end_all("the replica stopped")
         self.standing.not_ready = self.failure or "stopped"
         await self.reporter.send()
-        await self._release()
+        await self.close()
 
     def unready_reason(self) -> str | None:
         return self.standing.not_ready or self.standing.draining or None
@@ -138,6 +98,7 @@ class Replica:
         """Several times a second."""
         if self._watch.started:
             await self._watch.look()
+            self.loader.slots.tend()
             await self.generation.tick()
 
     async def _listen(self) -> None:
@@ -159,7 +120,8 @@ class Replica:
             await bus.subscribe(GENERATE, generation.on_generate, replica_id),
         ]
 
-    async def _release(self) -> None:
+    async def close(self) -> None:
+        """Let everything go as it stands."""
         while self._open:
             await self._open.pop().close()
         if self._converging is not None:
@@ -170,7 +132,7 @@ class Replica:
         await self._given.engine.close()
 
     async def _on_record(self, change: Change[AdapterRecord]) -> None:
-        await self._records.on_record(change)
+        await self._means.records.on_record(change)
         self.convergence.stir()
 
     async def _on_drain(self, change: Change[DrainOrder]) -> None:
@@ -201,42 +163,9 @@ class Replica:
         if self._converging is not None:
             self.convergence.stir()
 
-    def _on_file(self, digest: str) -> None:
-        for key in self._records.keys_of(digest):
-            self._on_change(key)
-
     def _on_engine_failure(self, reason: str) -> None:
         if self.failure:
             return
         self.failure = self.standing.not_ready = reason
         _log.error("the replica ends", reason=reason)
         self._given.ask_to_stop()
-
-    def _build_loader(self) -> Loader:
-        given, settings = self._given, self._settings
-        ground = Ground(engine=given.engine, clock=given.clock, on_change=self._on_change)
-        disk_budget: ByteBudget[str] = ByteBudget(settings.disk_budget_bytes)
-        ram_budget: ByteBudget[AdapterKey] = ByteBudget(settings.ram_budget_bytes)
-        disk = DiskTier(given.files, given.store, disk_budget, given.clock, self._on_file)
-        ram = RamTier(ground, disk, ram_budget)
-        slots = SlotTier(ground, ram, SlotTable(settings.slots), self._proof.check)
-        return Loader(given.identity.base_model_hash, disk, ram, slots, ground)
-
-    def _build_means(self) -> Means:
-        given = self._given
-        return Means(
-            identity=given.identity,
-            standing=self.standing,
-            bus=given.bus,
-            clock=given.clock,
-            watch=self._watch,
-            tokenizer=given.tokenizer,
-            loader=self.loader,
-            proof=self._proof,
-            records=self._records,
-            frames=given.frames,
-            meters=given.meters,
-            promises=Promises(),
-            rate=Rate(),
-            queue_limit=self._settings.queue_limit,
-        )

@@ -80,7 +80,7 @@ class Generation:
         """Deadlines and leases; to be called several times a second."""
         now_s = self._by.clock.now_s()
         for running in [each for each in self._open.values() if each.late(now_s)]:
-            await self._miss_deadline(running)
+            await self._fail(running, f"no token came within {running.request.deadline_s:g} s", "deadline")
         if not self._by.bus.connected:
             self._leases.renew_all(now_s)
         for gateway_id in self._leases.take_lapsed(now_s):
@@ -148,20 +148,11 @@ class Generation:
         except BusUnavailable as error:
             _log.warning("a refusal could not be sent", reason=str(error))
 
-    async def _fail(self, running: Running, reason: str) -> None:
-        if running.accepted:
-            self._stop(running, "error", reason)
-        else:
-            self._stop(running, "error")
-            await self._refuse(running, Refusal(code="not_ready", reason=f"{reason}.", elsewhere=True))
-
-    async def _miss_deadline(self, running: Running) -> None:
-        reason = f"no token came within {running.request.deadline_s:g} s"
-        if running.accepted:
-            self._stop(running, "error", reason)
-        else:
-            self._stop(running, "deadline")
-            await self._refuse(running, Refusal(code="deadline", reason=f"{reason}.", elsewhere=True))
+    async def _fail(self, running: Running, reason: str, code: str = "not_ready") -> None:
+        """An error at the end of the stream if it has begun, and a refusal if not."""
+        self._stop(running, "error", reason)
+        if not running.accepted:
+            await self._refuse(running, Refusal(code=code, reason=f"{reason}.", elsewhere=True))
 
     def _leave(self, gateway_id: str) -> None:
         """Nobody is there to receive what these requests produce."""

@@ -11,7 +11,8 @@ from services.replica_worker.disk_tier import DiskTier
 from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.ground import Ground
 from services.replica_worker.ram_tier import RamTier
-from services.replica_worker.slot_tier import SlotReference, SlotTier
+from services.replica_worker.slot_reference import SlotReference
+from services.replica_worker.slot_tier import SlotTier
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger

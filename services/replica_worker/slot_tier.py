@@ -5,51 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
-from services.replica_worker.core.slots import Acquired, AllBusy, InUse, MustLoad, Resident, SlotTable
+from services.replica_worker.core.slot_decisions import Acquired, AllBusy, InUse, MustLoad, Resident
+from services.replica_worker.core.slots import SlotTable
 from services.replica_worker.engine.port import AdapterUnusable
 from services.replica_worker.errors import AdapterFailed
 from services.replica_worker.ground import Ground
 from services.replica_worker.ram_tier import RamTier
+from services.replica_worker.slot_reference import Grant, SlotReference, Waiter
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 
+PATIENCE_S = 1.0
+"""Whoever waits longer for a slot than this gets one taken from the adapters whose traffic never pauses."""
+
 Prove = Callable[[AdapterRecord, int], Awaitable[None]]
 """Raises AdapterFailed if what the slot now holds is not the adapter on record."""
-
-
-class SlotReference:
-    """As long as it is not released, its slot holds its adapter."""
-
-    def __init__(self, key: AdapterKey, slot: int, release: Callable[[], None]) -> None:
-        self.key = key
-        self.slot = slot
-        self._release: Callable[[], None] | None = release
-
-    def release(self) -> None:
-        """Idempotent: a request ends in more than one way, its reference only once."""
-        release, self._release = self._release, None
-        if release is not None:
-            release()
-
-
-class _Grant(NamedTuple):
-    """A reference on a slot, and the load that it depends on, if one was under way when it was taken."""
-
-    slot: int
-    load: asyncio.Task[None] | None
-
-    @property
-    def void(self) -> bool:
-        """The load failed, and took every reference with it."""
-        load = self.load
-        return load is not None and load.done() and (load.cancelled() or load.exception() is not None)
-
-
-class _Waiter(NamedTuple):
-    record: AdapterRecord
-    granted: asyncio.Future[_Grant]
 
 
 class SlotTier:
@@ -63,7 +34,7 @@ class SlotTier:
         self._ram = ram
         self._prove = prove
         self._loads: dict[int, asyncio.Task[None]] = {}
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[Waiter] = deque()
         self._copying = asyncio.Lock()
 
     async def close(self) -> None:
@@ -84,7 +55,7 @@ class SlotTier:
         """
         if not self.table.is_resident(record.key):
             await self._ram.hold(record)  # before a slot is taken from anyone
-        waiter = _Waiter(record, asyncio.get_running_loop().create_future())
+        waiter = Waiter(record, asyncio.get_running_loop().create_future(), self._clock.now_s())
         self._waiting.append(waiter)
         self._hand_out()
         try:
@@ -121,10 +92,21 @@ class SlotTier:
             self._hand_out()
         return None
 
+    def tend(self) -> None:
+        """Now and then: see to those who have waited too long."""
+        self._hand_out()
+        self._waiting = deque(waiter for waiter in self._waiting if not waiter.granted.done())
+        oldest_s = min((waiter.since_s for waiter in self._waiting), default=float("inf"))
+        if self._clock.now_s() - oldest_s > PATIENCE_S:
+            self.table.close_one()
+        else:
+            self.table.reopen()
+            self._hand_out()
+
     def _hand_out(self) -> None:
         """Give slots to those who wait, in their order. References are taken, and loads begun, here and not
         when the waiter wakes: nobody can slip in between, and it does not matter if the waiter never does."""
-        still: deque[_Waiter] = deque()
+        still: deque[Waiter] = deque()
         while self._waiting:
             waiter = self._waiting.popleft()
             if waiter.granted.done():
@@ -136,10 +118,10 @@ class SlotTier:
                 waiter.granted.set_result(self._grant(waiter.record, acquired))
         self._waiting = still
 
-    def _grant(self, record: AdapterRecord, acquired: Acquired) -> _Grant:
+    def _grant(self, record: AdapterRecord, acquired: Acquired) -> Grant:
         if isinstance(acquired, MustLoad):
             self._begin(record, acquired)
-        return _Grant(acquired.slot, None if isinstance(acquired, Resident) else self._loads[acquired.slot])
+        return Grant(acquired.slot, None if isinstance(acquired, Resident) else self._loads[acquired.slot])
 
     def _begin(self, record: AdapterRecord, acquired: MustLoad) -> None:
         if acquired.evict is not None:
@@ -148,7 +130,7 @@ class SlotTier:
         self._loads[acquired.slot] = load
         load.add_done_callback(_look_at)
 
-    async def _loaded(self, key: AdapterKey, grant: _Grant) -> SlotReference:
+    async def _loaded(self, key: AdapterKey, grant: Grant) -> SlotReference:
         if grant.load is not None:
             await asyncio.shield(grant.load)
         return SlotReference(key, grant.slot, lambda: self._release(key, grant))
@@ -177,7 +159,7 @@ class SlotTier:
             self.table.fail_load(slot)
             self._hand_out()
 
-    def _release(self, key: AdapterKey, grant: _Grant) -> None:
+    def _release(self, key: AdapterKey, grant: Grant) -> None:
         if not grant.void:
             self.table.release(grant.slot, key, self._clock.now_s())
             self._hand_out()

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from services.replica_worker.app import Outside, Replica
+from services.replica_worker.app import Replica
+from services.replica_worker.assembly import Outside
 from services.replica_worker.core.frames import FrameBook
 from services.replica_worker.core.residency import ResidencyLog
 from services.replica_worker.engine.port import Engine
@@ -219,7 +220,7 @@ class Rig:
 
     async def restart_after_kill(self, engine: Engine) -> None:
         """A new process on what a killed one left: nothing of the old one is told that it ends."""
-        await self.replica._release()
+        await self.replica.close()
         self.engine = engine
         self.replica = self._build("second")
         await self.frames.start()

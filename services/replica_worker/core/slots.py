@@ -10,66 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-import msgspec
-
+from services.replica_worker.core.slot import Slot, SlotState
+from services.replica_worker.core.slot_decisions import Acquired, AllBusy, InUse, Loading, MustLoad, Resident
 from shared.messages.identity import AdapterKey
 
 _MINUTE_S = 60.0
-
-
-class SlotState(StrEnum):
-    EMPTY = "empty"
-    LOADING = "loading"
-    READY = "ready"
-    CLEARING = "clearing"
-
-
-class Resident(msgspec.Struct, frozen=True, kw_only=True):
-    """A reference was taken; the adapter is in the slot."""
-
-    slot: int
-    reason: str
-
-
-class Loading(msgspec.Struct, frozen=True, kw_only=True):
-    """A reference was taken; somebody else's load into the slot is under way."""
-
-    slot: int
-    reason: str
-
-
-class MustLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """A reference was taken and the slot reserved; the caller loads it and says how that ended."""
-
-    slot: int
-    evict: AdapterKey | None
-    reason: str
-
-
-class AllBusy(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing was taken: every slot is used, being loaded or being cleared."""
-
-    reason: str
-
-
-class InUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The adapter cannot leave its slot now."""
-
-    reason: str
-
-
-Acquired = Resident | Loading | MustLoad
-
-
-@dataclass
-class _Slot:
-    index: int
-    state: SlotState = SlotState.EMPTY
-    key: AdapterKey | None = None
-    references: int = 0
-    last_used_s: float = 0.0
 
 
 @dataclass
@@ -77,7 +23,7 @@ class SlotTable:
     """The slots 0..count-1 of one engine. Methods that are told of something impossible raise ValueError."""
 
     count: int
-    _slots: list[_Slot] = field(init=False)
+    _slots: list[Slot] = field(init=False)
     _slot_of: dict[AdapterKey, int] = field(init=False, default_factory=dict)
     _evicted_at_s: deque[float] = field(init=False, default_factory=deque)
     _loaded_at_s: deque[float] = field(init=False, default_factory=deque)
@@ -85,12 +31,15 @@ class SlotTable:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"a replica needs at least one slot, not {self.count}")
-        self._slots = [_Slot(index) for index in range(self.count)]
+        self._slots = [Slot(index) for index in range(self.count)]
 
     def acquire(self, key: AdapterKey, now_s: float) -> Acquired | AllBusy:
         """Take a reference on the slot of `key`, reserving one if it has none. Pair with `release`."""
         if (index := self._slot_of.get(key)) is not None:
-            return self._join(self._slots[index], now_s)
+            held = self._slots[index]
+            if held.closing:
+                return AllBusy(reason=f"slot {index} is being given to an adapter that has waited longer")
+            return self._join(held, now_s)
         slot = self._free() or self._least_recently_used()
         if slot is None:
             return AllBusy(reason=f"all {self.count} slots have running requests or a load in flight")
@@ -133,11 +82,27 @@ class SlotTable:
         if held.references or held.state is not SlotState.READY:
             return InUse(reason=f"{held.references} requests use it in slot {index} ({held.state})")
         del self._slot_of[key]
-        held.key, held.state = None, SlotState.CLEARING
+        held.key, held.state, held.closing = None, SlotState.CLEARING, False
         return index
 
     def finish_clear(self, slot: int) -> None:
         self._empty(self._in_state(slot, SlotState.CLEARING))
+
+    def close_one(self) -> int | None:
+        """Let no new request onto one slot, so that it becomes idle whatever the traffic on it: the one
+        with the fewest references. One at a time; `reopen` ends it."""
+        if any(slot.closing for slot in self._slots):
+            return None
+        ready = [slot for slot in self._slots if slot.state is SlotState.READY]
+        chosen = min(ready, key=lambda slot: (slot.references, slot.last_used_s, slot.index), default=None)
+        if chosen is None:
+            return None
+        chosen.closing = True
+        return chosen.index
+
+    def reopen(self) -> None:
+        for slot in self._slots:
+            slot.closing = False
 
     def is_resident(self, key: AdapterKey) -> bool:
         index = self._slot_of.get(key)
@@ -148,8 +113,7 @@ class SlotTable:
         index = self._slot_of.get(key)
         if index is None:
             return False
-        held = self._slots[index]
-        return held.references > 0 or held.state is not SlotState.READY
+        return not self._slots[index].idle
 
     @property
     def resident(self) -> tuple[AdapterKey, ...]:
@@ -157,7 +121,7 @@ class SlotTable:
 
     @property
     def busy(self) -> int:
-        return sum(not self._idle(slot) for slot in self._slots)
+        return sum(slot.state is not SlotState.EMPTY and not slot.idle for slot in self._slots)
 
     @property
     def empty(self) -> int:
@@ -185,43 +149,41 @@ class SlotTable:
                 broken.append(f"slot {slot.index} is {slot.state} with {slot.references} references")
         return broken
 
-    def _join(self, slot: _Slot, now_s: float) -> Resident | Loading:
+    def _join(self, slot: Slot, now_s: float) -> Resident | Loading:
         slot.references += 1
         slot.last_used_s = now_s
         if slot.state is SlotState.LOADING:
             return Loading(slot=slot.index, reason="its load is already under way")
         return Resident(slot=slot.index, reason="resident")
 
-    def _reserve(self, slot: _Slot, key: AdapterKey, now_s: float) -> MustLoad:
+    def _reserve(self, slot: Slot, key: AdapterKey, now_s: float) -> MustLoad:
         evicted = slot.key
         if evicted is not None:
             del self._slot_of[evicted]
             self._evicted_at_s.append(now_s)
         slot.key, slot.state, slot.references, slot.last_used_s = key, SlotState.LOADING, 1, now_s
+        slot.closing = False
         self._slot_of[key] = slot.index
         why = "empty slot" if evicted is None else f"evicts {evicted.adapter_id}, idle the longest"
         return MustLoad(slot=slot.index, evict=evicted, reason=why)
 
-    def _free(self) -> _Slot | None:
+    def _free(self) -> Slot | None:
         return next((slot for slot in self._slots if slot.state is SlotState.EMPTY), None)
 
-    def _least_recently_used(self) -> _Slot | None:
-        idle = [slot for slot in self._slots if slot.state is SlotState.READY and slot.references == 0]
+    def _least_recently_used(self) -> Slot | None:
+        idle = [slot for slot in self._slots if slot.idle]
         return min(idle, key=lambda slot: (slot.last_used_s, slot.index), default=None)
 
-    def _idle(self, slot: _Slot) -> bool:
-        return slot.state is SlotState.EMPTY or (slot.state is SlotState.READY and slot.references == 0)
-
-    def _in_state(self, slot: int, state: SlotState) -> _Slot:
+    def _in_state(self, slot: int, state: SlotState) -> Slot:
         held = self._slots[slot]
         if held.state is not state:
             raise ValueError(f"slot {slot} is {held.state}, not {state}")
         return held
 
-    def _empty(self, slot: _Slot) -> None:
+    def _empty(self, slot: Slot) -> None:
         if slot.key is not None:
             del self._slot_of[slot.key]
-        slot.key, slot.state, slot.references = None, SlotState.EMPTY, 0
+        slot.key, slot.state, slot.references, slot.closing = None, SlotState.EMPTY, 0, False
 
 
 def _recent(times_s: deque[float], now_s: float) -> float:

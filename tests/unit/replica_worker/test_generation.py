@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+import pytest
 
 from services.replica_worker.engine.port import EngineFailed
 from shared.contracts.catalog import DRAIN, GATEWAY_REPORT, REPLAY
 from shared.messages.desired import DrainOrder
 from shared.messages.generation import Accepted, Queued, Refused, Replay, Sampling
 from shared.messages.reports import GatewayReport
-from tests.support.replica import REPLICA_ID, Heard, Rig
-from tests.support.unruly_engine import UnrulyEngine
+from tests.support.replica import BASE_HASH, REPLICA_ID, Heard, Rig, rig
+from tests.support.unruly_engine import UnrulyEngine, unruly
 
 
 def refused(heard: Heard) -> Refused:
@@ -93,7 +96,7 @@ async def test_a_continuation_with_nothing_left_to_produce_ends_at_once(replica:
 
 
 async def test_c80_the_context_length_is_refused_with_both_numbers(replica: Rig) -> None:
-    limit = replica.replica._watch.info.max_context_tokens
+    limit = replica.replica.reporter.report().max_context_tokens
     prompt = (await replica.caller.run(replica.request("r0"))).finish.usage.prompt_tokens  # type: ignore[union-attr]
     room = limit - prompt
     over = refused(await replica.caller.run(replica.request("r1", max_tokens=room + 1)))
@@ -117,11 +120,11 @@ async def test_what_does_not_belong_here_is_refused(replica: Rig) -> None:
 
 
 async def test_c14_an_adapter_that_is_not_known_is_never_answered_from_the_base(
-    replica: Rig, monkeypatch: object
+    replica: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = await replica.register("acme-1")
     other = msgspec.structs.replace(record, digest="f" * 64)
-    monkeypatch.setattr("services.replica_worker.admission.RECORD_WAIT_S", 0.05)  # type: ignore[attr-defined]
+    monkeypatch.setattr("services.replica_worker.admission.RECORD_WAIT_S", 0.05)
     answer = refused(await replica.caller.run(replica.request("r1", other)))
     assert (answer.code, answer.elsewhere) == ("adapter_unavailable", True)
 
@@ -216,11 +219,37 @@ async def test_a_request_that_waits_for_a_slot_gets_the_first_that_is_free(repli
     assert replica.replica.loader.tier_of(records[2].key) == "ram"
 
 
-async def test_a_full_queue_refuses_with_an_honest_wait(replica: Rig, engine: UnrulyEngine) -> None:
+async def test_a_full_queue_refuses_with_an_honest_wait(tmp_path: Path, model_folder: Path) -> None:
+    engine = unruly(BASE_HASH, slots=1)
+    async with rig(tmp_path, model_folder, engine=engine, slots=1, queue_limit=1) as small:
+        records = [await small.register(f"acme-{at}") for at in range(3)]
+        engine.hold()
+        running = await small.caller.send(small.request("runs", records[0]))
+        await small.caller.wait(lambda: running.accepted is not None)
+        await small.caller.send(small.request("waits", records[1]))
+        await small.until(lambda: small.replica.loader.slots.waiting == 1)
+        answer = refused(await small.caller.run(small.request("one too many", records[2])))
+        assert (answer.code, answer.elsewhere, answer.retry_after_s) == ("overloaded", True, 1.0)
+        engine.go()
+
+
+async def test_c64_adapters_with_endless_traffic_do_not_keep_a_cold_one_out(replica: Rig, engine: UnrulyEngine) -> None:
+    hot = [await replica.register(f"hot-{at}") for at in range(4)]
+    cold = await replica.register("cold")
     engine.hold()
-    replica.replica._means.__dict__["queue_limit"] = 0
-    answer = refused(await replica.caller.run(replica.request("r1")))
-    assert (answer.code, answer.elsewhere, answer.retry_after_s) == ("overloaded", True, 1.0)
+    first = [await replica.caller.send(replica.request(f"a{at}", each)) for at, each in enumerate(hot)]
+    await replica.caller.wait(lambda: all(each.accepted for each in first))
+    waiting = await replica.caller.send(replica.request("cold", cold))
+    await replica.until(lambda: replica.replica.loader.slots.waiting == 1)
+    await replica.clock.advance(1.5)
+    await replica.replica.tick()
+    second = [await replica.caller.send(replica.request(f"b{at}", each)) for at, each in enumerate(hot)]
+    await replica.caller.wait(lambda: sum(each.accepted is not None for each in second) == 3)
+    engine.allow(6)  # the first requests end; the second ones have just begun
+    await replica.caller.wait(lambda: all(each.over for each in first))
+    await replica.caller.wait(lambda: waiting.accepted is not None)
+    engine.go()
+    await replica.caller.wait(lambda: all(each.over for each in second))
 
 
 async def test_tokens_in_flight_are_context_and_what_may_still_come(replica: Rig, engine: UnrulyEngine) -> None:

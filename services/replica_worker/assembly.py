@@ -1,0 +1,100 @@
+"""How the inner parts of a replica hang together. What touches the world is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.replica_worker.core.slots import SlotTable
+from services.replica_worker.core.tiers import ByteBudget
+from services.replica_worker.core.tokens import Promises, Rate
+from services.replica_worker.disk_tier import DiskTier
+from services.replica_worker.effect import EffectProof, OnMismatch
+from services.replica_worker.engine.port import Engine
+from services.replica_worker.engine_watch import EngineWatch
+from services.replica_worker.frame_sender import FrameSender
+from services.replica_worker.ground import Ground
+from services.replica_worker.io.disk import DiskFiles
+from services.replica_worker.loader import Loader
+from services.replica_worker.means import Means
+from services.replica_worker.metering import Meters
+from services.replica_worker.ram_tier import RamTier
+from services.replica_worker.records import RecordBook
+from services.replica_worker.residency import ResidencyTeller
+from services.replica_worker.settings import Settings
+from services.replica_worker.slot_tier import SlotTier
+from services.replica_worker.standing import Identity, Standing
+from services.replica_worker.text.tokenizer import Tokenizer
+from shared.bus.port import Bus
+from shared.messages.identity import AdapterKey
+from shared.runtime.clock import Clock
+from shared.store.port import ObjectStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outside:
+    """What a replica is given: everything that touches the world."""
+
+    identity: Identity
+    bus: Bus
+    clock: Clock
+    engine: Engine
+    tokenizer: Tokenizer
+    files: DiskFiles
+    store: ObjectStore
+    frames: FrameSender
+    residency: ResidencyTeller
+    meters: Meters
+    ask_to_stop: Callable[[], None]
+    """Ends the process in an orderly way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hooks:
+    """Who is told of an adapter that came to a tier or left one, of a broken engine, of wrong weights."""
+
+    on_change: Callable[[AdapterKey], None]
+    on_failure: Callable[[str], None]
+    on_mismatch: OnMismatch
+
+
+def assemble(settings: Settings, outside: Outside, standing: Standing, hooks: Hooks) -> Means:
+    records = RecordBook(hooks.on_change)
+    watch = EngineWatch(outside.engine, hooks.on_failure)
+    proof = EffectProof(watch, hooks.on_mismatch)
+    return Means(
+        identity=outside.identity,
+        standing=standing,
+        bus=outside.bus,
+        clock=outside.clock,
+        watch=watch,
+        tokenizer=outside.tokenizer,
+        loader=_loader(settings, outside, records, proof, hooks.on_change),
+        proof=proof,
+        records=records,
+        frames=outside.frames,
+        meters=outside.meters,
+        promises=Promises(),
+        rate=Rate(),
+        queue_limit=settings.queue_limit,
+    )
+
+
+def _loader(
+    settings: Settings,
+    outside: Outside,
+    records: RecordBook,
+    proof: EffectProof,
+    on_change: Callable[[AdapterKey], None],
+) -> Loader:
+    def on_file(digest: str) -> None:
+        for key in records.keys_of(digest):
+            on_change(key)
+
+    ground = Ground(engine=outside.engine, clock=outside.clock, on_change=on_change)
+    disk_budget: ByteBudget[str] = ByteBudget(settings.disk_budget_bytes)
+    ram_budget: ByteBudget[AdapterKey] = ByteBudget(settings.ram_budget_bytes)
+    disk = DiskTier(outside.files, outside.store, disk_budget, outside.clock, on_file)
+    ram = RamTier(ground, disk, ram_budget)
+    slots = SlotTier(ground, ram, SlotTable(settings.slots), proof.check)
+    return Loader(outside.identity.base_model_hash, disk, ram, slots, ground)

@@ -1,0 +1,30 @@
+"""One slot of an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shared.messages.identity import AdapterKey
+
+
+class SlotState(StrEnum):
+    EMPTY = "empty"
+    LOADING = "loading"
+    READY = "ready"
+    CLEARING = "clearing"
+
+
+@dataclass
+class Slot:
+    index: int
+    state: SlotState = SlotState.EMPTY
+    key: AdapterKey | None = None
+    references: int = 0
+    last_used_s: float = 0.0
+    closing: bool = False
+    """Takes no new references: it is given to somebody who has waited too long, once it is idle."""
+
+    @property
+    def idle(self) -> bool:
+        return self.state is SlotState.READY and self.references == 0

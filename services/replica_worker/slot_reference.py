@@ -1,0 +1,44 @@
+"""References on slots, and those who wait for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shared.messages.desired import AdapterRecord
+from shared.messages.identity import AdapterKey
+
+
+class SlotReference:
+    """As long as it is not released, its slot holds its adapter."""
+
+    def __init__(self, key: AdapterKey, slot: int, release: Callable[[], None]) -> None:
+        self.key = key
+        self.slot = slot
+        self._release: Callable[[], None] | None = release
+
+    def release(self) -> None:
+        """Idempotent: a request ends in more than one way, its reference only once."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
+class Grant(NamedTuple):
+    """A reference on a slot, and the load that it depends on, if one was under way when it was taken."""
+
+    slot: int
+    load: asyncio.Task[None] | None
+
+    @property
+    def void(self) -> bool:
+        """The load failed, and took every reference with it."""
+        load = self.load
+        return load is not None and load.done() and (load.cancelled() or load.exception() is not None)
+
+
+class Waiter(NamedTuple):
+    record: AdapterRecord
+    granted: asyncio.Future[Grant]
+    since_s: float
