@@ -10,15 +10,8 @@ import pytest
 
 from services.replica_worker.engine.timed.engine import TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
-from tests.integration.engine_suite import (
-    CHUNK_TOKENS,
-    CONTEXT_TOKENS,
-    SLOTS,
-    EngineSuite,
-    Subject,
-    mix_faults,
-    prompt_of,
-)
+from tests.integration.engine_suite import EngineSuite
+from tests.support.engine_subject import CHUNK_TOKENS, CONTEXT_TOKENS, SLOTS, Subject, mix_faults, prompt_of
 from tests.support.random_adapter import RandomAdapter, write_adapter
 from tests.support.token_log import TokenLog, greedy
 

@@ -15,16 +15,8 @@ from services.replica_worker.engine.torch.engine import TorchEngine
 from services.replica_worker.engine.torch.lora import AdaptedRows
 from services.replica_worker.engine.torch.policy import TorchPolicy
 from services.replica_worker.engine.torch.stepper import FAILED_STEPS_LIMIT
-from tests.integration.engine_suite import (
-    CHUNK_TOKENS,
-    CONTEXT_TOKENS,
-    MAX_ROWS,
-    SLOTS,
-    EngineSuite,
-    Subject,
-    mix_faults,
-    prompt_of,
-)
+from tests.integration.engine_suite import EngineSuite
+from tests.support.engine_subject import CHUNK_TOKENS, CONTEXT_TOKENS, MAX_ROWS, SLOTS, Subject, mix_faults, prompt_of
 from tests.support.random_adapter import RandomAdapter, write_adapter
 from tests.support.tiny_model import tiny_model_once
 from tests.support.token_log import TokenLog, greedy
