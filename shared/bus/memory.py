@@ -122,6 +122,7 @@ class MemoryBus:
         on_unanswered: Callable[[Ids], Awaitable[None]] | None = None,
     ) -> MemorySubscription:
         require_kind(channel, *PASSING)
+        self._require_listener(channel, ids)
         mailbox = Mailbox(f"subscription to {channel.name}")
 
         def accept(payload: bytes, found: Ids, question: Question | None) -> None:
@@ -168,6 +169,7 @@ class MemoryBus:
         self, channel: Channel[M, R], on_ask: Callable[[M, Ids], Awaitable[R]], *ids: str
     ) -> MemorySubscription:
         require_kind(channel, Kind.RPC)
+        self._require_listener(channel, ids)
         calls = Calls(f"server of {channel.name}")
 
         async def reply(payload: bytes, found: Ids, question: Question | None) -> None:
@@ -198,6 +200,11 @@ class MemoryBus:
             self._broker.message_ids.add(message_id)
         self._broker.events[channel.name].append(payload)
 
+    def _require_listener(self, channel: Channel[Any, Any], ids: Ids) -> None:
+        require_reader(self._service, channel)
+        channel.pattern(*ids)
+        self.require_connected()
+
     def _listen(
         self,
         channel: Channel[M, Any],
@@ -206,8 +213,6 @@ class MemoryBus:
         end: Callable[[], Awaitable[None]],
         unanswered: Callable[[Ids], None] | None = None,
     ) -> MemorySubscription:
-        require_reader(self._service, channel)
-        self.require_connected()
         group = self._service.value if is_pooled(self._service, channel) else ""
         live = Live(
             holder=self, channel=channel, prefix=ids, group=group, accept=accept, unanswered=unanswered

@@ -151,6 +151,7 @@ class MemoryStore(Generic[M]):
 
     async def watch(self, on_change: Callable[[Change[M]], Awaitable[None]], *ids: str) -> MemorySubscription:
         require_reader(self._service, self._channel)
+        self._channel.pattern(*ids)
         self._holder.require_connected()
         watch = MemoryWatch(self._holder, self._channel, self._bucket, ids, on_change)
         await watch.fill()

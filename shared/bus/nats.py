@@ -143,7 +143,7 @@ class NatsBus:
         require_reader(self._service, channel)
         group = self._service.value if is_pooled(self._service, channel) else ""
         listening = Listening(self._link, calls, on_nats_message)
-        await listening.start(_pattern(channel, ids), group)
+        await listening.start(channel.pattern(*ids), group)
         return self._adopt(listening)
 
     def _adopt(self, subscription: Subscription) -> Subscription:
@@ -180,12 +180,3 @@ class Listening:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await self._link.unsubscribe(subscription)
-
-
-def _pattern(channel: Channel[Any, Any], ids: Ids) -> str:
-    """The channel's subject with leading ids filled in and anything for the rest."""
-    channel.subject(*ids, *("any" for _ in range(len(channel.params) - len(ids))))
-    pattern = channel.wildcard
-    for token in ids:
-        pattern = pattern.replace("*", token, 1)
-    return pattern

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -15,6 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from shared.bus.nats_errors import Errors, in_words
 from shared.bus.port import BusUnavailable, DeadlineExceeded, NoResponders
 from shared.contracts.permissions import inbox_prefix
 
@@ -27,7 +26,6 @@ CONFIRM_S = 5.0
 
 PENDING_MESSAGES = 1 << 20
 PENDING_BYTES = 256 << 20
-_DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 
 _log = logging.getLogger(__name__)
 
@@ -47,13 +45,10 @@ class Link:
     def __init__(self, options: BusOptions) -> None:
         self._options = options
         self._client = Client()
-        self._denied: set[str] = set()
+        self._errors = Errors(options.user)
         self._watchers: set[Callable[[], None]] = set()
         self._established = False
-        self._last_error = "it did not answer"
         self._refused = asyncio.Event()
-        self._last_drop_s = float("-inf")
-        self._drops = 0
 
     @property
     def connected(self) -> bool:
@@ -68,7 +63,7 @@ class Link:
         if not (connecting.done() and self.connected):
             await self._give_up(connecting)
             where = f"{self._options.url} as {self._options.user}"
-            raise BusUnavailable(f"no connection to NATS at {where}: {self._last_error}")
+            raise BusUnavailable(f"no connection to NATS at {where}: {self._errors.last}")
         self._established = True
 
     async def close(self) -> None:
@@ -87,7 +82,7 @@ class Link:
 
     def require_connected(self) -> None:
         if not self._client.is_connected:
-            raise BusUnavailable(f"the connection to NATS at {self._options.url} is down: {self._last_error}")
+            raise BusUnavailable(f"the connection to NATS at {self._options.url} is down: {self._errors.last}")
 
     def new_inbox(self) -> str:
         return str(self._client.new_inbox())
@@ -112,7 +107,7 @@ class Link:
         except nats.errors.NoRespondersError:
             raise NoResponders(f"nobody serves {subject}") from None
         except nats.errors.TimeoutError:
-            if subject.lower() in self._denied:
+            if self._errors.denies(subject):
                 raise PermissionError(f"NATS does not let {self._options.user} publish to {subject}") from None
             raise DeadlineExceeded(f"no answer on {subject} within {timeout_s} s") from None
         except nats.errors.Error as error:
@@ -123,14 +118,14 @@ class Link:
     ) -> Subscription:
         """The server knows of it when this returns. Raises PermissionError if it refuses."""
         self.require_connected()
-        self._denied.discard(subject.lower())
+        self._errors.forgive(subject)
         async with self._failing_as_unavailable():
             subscription = await self._client.subscribe(
                 subject, queue=group, cb=on_message,
                 pending_msgs_limit=PENDING_MESSAGES, pending_bytes_limit=PENDING_BYTES,
             )  # fmt: skip
             await self._settle()
-        if subject.lower() in self._denied:
+        if self._errors.denies(subject):
             await self.unsubscribe(subscription)
             raise PermissionError(f"NATS does not let {self._options.user} subscribe to {subject}")
         return subscription
@@ -146,7 +141,7 @@ class Link:
         connecting.cancel()
         [failure] = await asyncio.gather(connecting, return_exceptions=True)
         if isinstance(failure, Exception):
-            self._last_error = _in_words(failure)
+            self._errors.last = in_words(failure)
         else:
             await self._client.close()
 
@@ -176,27 +171,9 @@ class Link:
         )  # fmt: skip
 
     async def _on_error(self, error: Exception) -> None:
-        self._last_error = _in_words(error)
-        denied = _DENIED.search(self._last_error)
-        if denied:
-            self._denied.add(denied.group(2))
-            _log.error("NATS refused %s: %s to %s", self._options.user, denied.group(1), denied.group(2))
-        elif isinstance(error, nats.errors.SlowConsumerError):
-            self._report_drop(error.subject)
-        elif "authorization" in self._last_error.lower() and not self._established:
+        self._errors.note(error, connected=self.connected)
+        if self._errors.is_refusal(error) and not self._established:
             self._refused.set()
-        elif self.connected and not isinstance(error, nats.errors.UnexpectedEOF):
-            _log.error("NATS: %s", self._last_error)
-        else:
-            _log.debug("NATS: %s", self._last_error)
-
-    def _report_drop(self, subject: str) -> None:
-        """At most one line a second: a flood of lines would make a slow process slower."""
-        self._drops += 1
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._last_drop_s >= 1.0:
-            _log.error("too slow for what comes in: dropped %d messages, the last one on %s", self._drops, subject)
-            self._last_drop_s, self._drops = now_s, 0
 
     async def _on_disconnect(self) -> None:
         if self._established:
@@ -209,13 +186,7 @@ class Link:
 
     async def _on_closed(self) -> None:
         if self._established:
-            _log.critical("the connection to NATS ended for good: %s", self._last_error)
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, ConnectionError) and error.errno:
-        return os.strerror(error.errno)
-    return str(error).removeprefix("nats: ") or type(error).__name__
+            _log.critical("the connection to NATS ended for good: %s", self._errors.last)
 
 
 def status_of(message: Msg) -> str:
@@ -224,6 +195,6 @@ def status_of(message: Msg) -> str:
 
 
 def header(message: Msg, name: str) -> str:
-    """ "" if there is none."""
+    """The value of a header, or nothing."""
     headers: dict[str, str] | None = message.headers
     return headers.get(name, "") if headers else ""

@@ -35,12 +35,11 @@ class Watch(Generic[M]):
     def __init__(
         self, link: Link, channel: Channel[M, Any], ids: Ids, on_change: Callable[[Change[M]], Awaitable[None]]
     ) -> None:
-        rest = len(channel.params) - len(ids)
-        channel.subject(*ids, *("any" for _ in range(rest)))
+        keys = channel.pattern(*ids).removeprefix(channel.stem + ".")
         self._link = link
         self._channel = channel
         self._prefix = key_prefix(channel)
-        self._filter = self._prefix + ".".join((*ids, *("*" for _ in range(rest))))
+        self._filter = self._prefix + keys
         self._on_change = on_change
         self._calls = Calls(f"watch of {channel.name}")
         self._told: dict[Ids, int] = {}

@@ -92,10 +92,16 @@ class Channel(Generic[M, R]):
         more than one token: customers' names must be hashed before they come here."""
         if len(ids) != len(self.params):
             raise ValueError(f"channel {self.name} needs {self.params}, got {len(ids)} ids")
-        for param, token in zip(self.params, ids, strict=True):
+        return self.pattern(*ids)
+
+    def pattern(self, *ids: str) -> str:
+        """The subject that matches these leading ids and anything for the rest. Raises ValueError."""
+        if len(ids) > len(self.params):
+            raise ValueError(f"channel {self.name} has {self.params}, got {len(ids)} ids")
+        for param, token in zip(self.params, ids, strict=False):
             if _TOKEN.fullmatch(token) is None:
                 raise ValueError(f"{param} of channel {self.name} must be one subject token, not {token!r}")
-        return self._join(ids)
+        return self._join(ids + ("*",) * (len(self.params) - len(ids)))
 
     def ids_of(self, subject: str) -> tuple[str, ...]:
         """The ids in a subject of this channel, in the order of `params`."""
@@ -111,7 +117,7 @@ class Channel(Generic[M, R]):
     @property
     def wildcard(self) -> str:
         """The subject that matches this channel whatever the ids."""
-        return self._join(tuple("*" for _ in self.params))
+        return self.pattern()
 
     @property
     def bucket(self) -> str:

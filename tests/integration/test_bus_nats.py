@@ -27,6 +27,8 @@ from shared.messages.operations import HoldResult, LoadAdapter
 from tests.support.bus_samples import gateway_report, registered, sample
 from tests.support.bus_worlds import Heard, NatsWorld, until, world_of
 
+REPORTS_OF_G1 = catalog.GATEWAY_REPORT.subject("g1")
+
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[NatsWorld]:
@@ -153,7 +155,7 @@ async def test_what_the_server_refuses_is_seen(world: NatsWorld, caplog: pytest.
     with pytest.raises(PermissionError, match=r"console publish to lf\.v1\.rpc\.replica\.cancel\.r1"):
         await console.ask(catalog.CANCEL, sample(Cancel), "r1", timeout_s=0.5)
     await console.publish(catalog.GATEWAY_REPORT, gateway_report(), "g1")
-    await until(lambda: "NATS refused console: publish to lf.v1.tel.gateway.report.g1" in caplog.text)
+    await until(lambda: f"NATS refused console: publish to {REPORTS_OF_G1}" in caplog.text)
 
 
 async def test_messages_dropped_for_a_slow_handler_are_reported(
@@ -169,7 +171,7 @@ async def test_messages_dropped_for_a_slow_handler_are_reported(
     for sequence in range(50):
         await gateway.publish(catalog.GATEWAY_REPORT, gateway_report(sequence), "g1")
     await until(lambda: "too slow for what comes in" in caplog.text)
-    assert "lf.v1.tel.gateway.report.g1" in caplog.text
+    assert REPORTS_OF_G1 in caplog.text
     go_on.set()
 
 

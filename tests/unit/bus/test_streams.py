@@ -14,6 +14,7 @@ from shared.contracts.streams import (
     consumer_name,
     durables,
     event_stream,
+    key_prefix,
     redelivery_delay_s,
 )
 
@@ -33,13 +34,13 @@ def test_every_state_channel_has_a_bucket_of_its_own_that_keeps_the_last_value()
     assert len({spec.name for spec in specs}) == sum(channel.kind is Kind.STATE for channel in catalog.CHANNELS)
     assert all(spec.is_bucket and spec.history == 1 and spec.max_age_s == 0.0 for spec in specs)
     alias = next(spec for spec in specs if spec.name == "KV_lf_v1_alias")
-    assert alias.subjects == ("$KV.lf_v1_alias.>",)
+    assert alias.subjects == (f"{key_prefix(catalog.ALIAS)}>",)
 
 
 def test_the_shared_durables_are_the_registrys() -> None:
     assert {(durable.name, durable.subject, durable.service) for durable in durables()} == {
-        ("registry-adapter_registered", "lf.v1.evt.adapter.registered", Service.REGISTRY),
-        ("registry-adapter_effect_mismatch", "lf.v1.evt.adapter.effect_mismatch", Service.REGISTRY),
+        ("registry-adapter_registered", catalog.ADAPTER_REGISTERED.wildcard, Service.REGISTRY),
+        ("registry-adapter_effect_mismatch", catalog.ADAPTER_EFFECT_MISMATCH.wildcard, Service.REGISTRY),
     }
 
 
