@@ -7,6 +7,7 @@ import msgspec
 from services.registry import facts
 from services.registry.core import lifecycle, records
 from services.registry.core.aliases import Denied
+from services.registry.core.defects import quoted
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows, alias_rows, outbox_rows
 from services.registry.io.adapter_rows import AdapterFilter
@@ -69,4 +70,4 @@ class Adapters:
 
 
 def unknown_adapter(adapter_id: str) -> Denied:
-    return Denied(kind="missing", code="adapter_unknown", message=f"There is no adapter {adapter_id!r}.")
+    return Denied(kind="missing", code="adapter_unknown", message=f"There is no adapter {quoted(adapter_id)}.")

@@ -8,6 +8,7 @@ from services.registry import facts
 from services.registry.adapters import unknown_adapter
 from services.registry.core import aliases, records
 from services.registry.core.aliases import AliasChange, AliasState, Denied
+from services.registry.core.defects import quoted
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows, alias_rows, base_model_rows, outbox_rows
 from services.registry.io.database import Database
@@ -83,4 +84,4 @@ async def write_change(
 
 
 def _unknown_alias(alias: str) -> Denied:
-    return Denied(kind="missing", code="alias_unknown", message=f"There is no alias {alias[:200]!r}.")
+    return Denied(kind="missing", code="alias_unknown", message=f"There is no alias {quoted(alias)}.")

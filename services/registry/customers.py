@@ -8,6 +8,7 @@ import msgspec
 
 from services.registry.core.aliases import Denied
 from services.registry.core.bases import tenant_fault
+from services.registry.core.defects import quoted
 from services.registry.io import customer_rows, outbox_rows
 from services.registry.io.customer_rows import StoredKey
 from services.registry.io.database import Database
@@ -67,7 +68,7 @@ class Customers:
         )
         async with self._database.write() as connection:
             if not await customer_rows.tenant_exists(connection, tenant_id):
-                message = f"There is no tenant {tenant_id[:80]!r}."
+                message = f"There is no tenant {quoted(tenant_id)}."
                 return Denied(kind="invalid", code="tenant_unknown", message=message, field="tenant_id")
             await customer_rows.add_key(connection, key)
             await outbox_rows.append(connection, [value(catalog.API_KEY, key.record, key.key_hash)], now_s)
@@ -82,6 +83,6 @@ class Customers:
         async with self._database.write() as connection:
             key_hash = await customer_rows.remove_key(connection, key_id)
             if key_hash is None:
-                return Denied(kind="missing", code="key_unknown", message=f"There is no key {key_id[:80]!r}.")
+                return Denied(kind="missing", code="key_unknown", message=f"There is no key {quoted(key_id)}.")
             await outbox_rows.append(connection, [removal(catalog.API_KEY, key_hash)], self._clock.wall_s())
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.registry.core import records
 from services.registry.core.aliases import AliasState
+from services.registry.core.defects import LONGEST_FIELD
 from services.registry.core.records import StoredAdapter
 from services.registry.io.notes import Note, fact, removal, value
 from shared.contracts import catalog
@@ -28,7 +29,9 @@ def announced(message: AdapterRegistered) -> Note:
 
 
 def rejected(message: AdapterRegistered, defects: tuple[Defect, ...]) -> Note:
-    outcome = AdapterRejected(adapter_id=message.adapter_id, tenant_id=message.tenant_id, defects=defects)
+    """Ids that are wrong may be of any length; a message on the bus may not."""
+    adapter_id, tenant_id = message.adapter_id[:LONGEST_FIELD], message.tenant_id[:LONGEST_FIELD]
+    outcome = AdapterRejected(adapter_id=adapter_id, tenant_id=tenant_id, defects=defects)
     return fact(catalog.ADAPTER_REJECTED, outcome)
 
 

@@ -47,4 +47,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def weights_folders(self) -> tuple[str, ...]:
-        return tuple(prefix.removeprefix(_FILE).rstrip("/") for prefix in self.weights_prefixes)
+        return tuple(prefix.removeprefix(_FILE).rstrip("/") or "/" for prefix in self.weights_prefixes)

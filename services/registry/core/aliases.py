@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from services.registry.core.defects import quoted
 from shared.messages.identity import ALIAS_GRAMMAR, is_alias
 
 
@@ -49,8 +50,7 @@ def name_fault(alias: str, tenant_id: str | None, base_names: frozenset[str]) ->
         message = f"Alias {alias!r} is the name of a base model."
         return Denied(kind="invalid", code="alias_is_base_model", message=message, field="alias")
     if not is_alias(alias):
-        shown = repr(alias) if len(alias) <= 80 else f"{alias[:80]!r}…"
-        message = f"Alias {shown} must be {ALIAS_GRAMMAR}."
+        message = f"Alias {quoted(alias)} must be {ALIAS_GRAMMAR}."
         return Denied(kind="invalid", code="alias_invalid", message=message, field="alias")
     if tenant_id is not None and tenant_of(alias) != tenant_id:
         message = f"Alias {alias!r} belongs to tenant {tenant_of(alias)!r}, not to {tenant_id!r}."

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from services.registry.core.aliases import name_fault
-from services.registry.core.defects import defect
+from services.registry.core.defects import defect, quoted
 from services.registry.core.tensor_names import is_plain_name, last_parts
 from shared.messages.adapters import AdapterRegistered, Defect
 from shared.messages.desired import BaseModelRecord
@@ -50,13 +50,13 @@ def check_identity(announced: AdapterRegistered, tenant_known: bool) -> tuple[De
 
 def _check_adapter_id(adapter_id: str) -> Iterator[Defect]:
     if not is_adapter_id(adapter_id):
-        shown = _shortened(adapter_id)
-        yield defect("adapter_id_invalid", f"adapter_id {shown} must be {ADAPTER_ID_GRAMMAR}.", "adapter_id")
+        message = f"adapter_id {quoted(adapter_id)} must be {ADAPTER_ID_GRAMMAR}."
+        yield defect("adapter_id_invalid", message, "adapter_id")
 
 
 def _check_tenant(tenant_id: str, known: bool) -> Iterator[Defect]:
     if not is_tenant_id(tenant_id):
-        yield defect("tenant_invalid", f"tenant_id {_shortened(tenant_id)} must be {TENANT_ID_GRAMMAR}.", "tenant_id")
+        yield defect("tenant_invalid", f"tenant_id {quoted(tenant_id)} must be {TENANT_ID_GRAMMAR}.", "tenant_id")
     elif not known:
         yield defect("tenant_unknown", f"There is no tenant {tenant_id!r}.", "tenant_id")
 
@@ -92,7 +92,7 @@ def _check_alphas(announced: AdapterRegistered) -> Iterator[Defect]:
 def _with_patterns(field: str, value: float, pattern: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     yield field, value
     for name, own in pattern.items():
-        yield f"{field}_pattern[{_shortened(name)}]", own
+        yield f"{field}_pattern[{quoted(name)}]", own
 
 
 def _check_targets(announced: AdapterRegistered, base: BaseModelRecord | None) -> Iterator[Defect]:
@@ -103,7 +103,7 @@ def _check_targets(announced: AdapterRegistered, base: BaseModelRecord | None) -
         yield defect("targets_repeated", "target_modules names a module twice.", field)
     for target in targets:
         if not is_plain_name(target):
-            message = f"Target {_shortened(target)} is not a module name; expressions are not taken."
+            message = f"Target {quoted(target)} is not a module name; expressions are not taken."
             yield defect("target_invalid", message, field)
     if base is not None:
         yield from _check_targets_exist(targets, base)
@@ -120,7 +120,7 @@ def _check_patterns(announced: AdapterRegistered) -> Iterator[Defect]:
     for field, pattern in (("rank_pattern", announced.rank_pattern), ("alpha_pattern", announced.alpha_pattern)):
         for name in pattern:
             if not is_plain_name(name):
-                message = f"Pattern {_shortened(name)} is not a module name; expressions are not taken."
+                message = f"Pattern {quoted(name)} is not a module name; expressions are not taken."
                 yield defect("pattern_invalid", message, field)
 
 
@@ -136,8 +136,3 @@ def _check_alias(announced: AdapterRegistered, base_names: frozenset[str]) -> It
     fault = name_fault(announced.alias, announced.tenant_id, base_names)
     if fault is not None:
         yield defect(fault.code, fault.message, "alias")
-
-
-def _shortened(text: str) -> str:
-    """Quoted for a message; a customer may send anything, of any length."""
-    return repr(text) if len(text) <= 80 else f"{text[:80]!r}…"

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.lifecycle import Move
 from services.registry.core.records import StoredAdapter
+from services.registry.io.rows import columns_of
 from services.registry.io.tables import ADAPTER_STATES, ADAPTERS, EVALUATIONS
 from shared.messages.adapters import AdapterRegistered
 from shared.messages.operations import Evaluation
@@ -80,6 +81,6 @@ def _values(adapter: StoredAdapter) -> dict[str, Any]:
 
 
 def _adapter(row: Row[Any]) -> StoredAdapter:
-    columns = dict(row._mapping)
+    columns = columns_of(row)
     announced = {name: columns.pop(name) for name in _ANNOUNCED}
     return msgspec.convert({**columns, "announced": announced}, StoredAdapter)

@@ -9,6 +9,7 @@ from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.aliases import AliasState
+from services.registry.io.rows import columns_of
 from services.registry.io.tables import ALIAS_HISTORY, ALIASES
 
 
@@ -52,4 +53,4 @@ async def _remember(connection: AsyncConnection, alias: str, adapter_id: str | N
 
 
 def _state(row: Row[Any]) -> AliasState:
-    return msgspec.convert(dict(row._mapping), AliasState)
+    return msgspec.convert(columns_of(row), AliasState)

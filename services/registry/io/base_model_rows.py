@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.registry.io.rows import columns_of
 from services.registry.io.tables import BASE_MODELS
 from shared.messages.desired import BaseModelRecord
 
@@ -37,4 +38,4 @@ async def save(connection: AsyncConnection, record: BaseModelRecord) -> bool:
 
 
 def _record(row: Row[Any]) -> BaseModelRecord:
-    return msgspec.convert(dict(row._mapping), BaseModelRecord)
+    return msgspec.convert(columns_of(row), BaseModelRecord)

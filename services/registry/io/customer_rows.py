@@ -6,6 +6,7 @@ import msgspec
 from sqlalchemy import delete, exists, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.registry.io.rows import columns_of
 from services.registry.io.tables import API_KEYS, TENANTS
 from shared.messages.desired import ApiKeyRecord, TenantRecord
 
@@ -46,7 +47,7 @@ async def save_tenant(connection: AsyncConnection, tenant: TenantRecord, now_s: 
 
 async def keys(connection: AsyncConnection) -> list[StoredKey]:
     rows = await connection.execute(select(API_KEYS).order_by(API_KEYS.c.created_at_s, API_KEYS.c.key_id))
-    return [msgspec.convert(dict(row._mapping), StoredKey) for row in rows]
+    return [msgspec.convert(columns_of(row), StoredKey) for row in rows]
 
 
 async def add_key(connection: AsyncConnection, key: StoredKey) -> None:

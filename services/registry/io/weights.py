@@ -15,7 +15,7 @@ from services.registry.core.sources import PathSource, UploadSource
 from shared.messages.adapters import Defect
 from shared.store.port import ObjectStore, weights_key
 
-_CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 
 class SourceUnavailable(Exception):
@@ -81,7 +81,7 @@ class _File:
     async def chunks(self) -> AsyncIterator[bytes]:
         file = await asyncio.to_thread(_open, self._path)
         try:
-            while chunk := await asyncio.to_thread(_read, file, _CHUNK_BYTES):
+            while chunk := await asyncio.to_thread(_read, file, CHUNK_BYTES):
                 yield chunk
         finally:
             file.close()

@@ -1,0 +1,202 @@
+"""A whole registry on a bus, with placement and replicas that answer as a test wants them to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+
+from services.registry.__main__ import Assembly, assemble
+from services.registry.settings import Settings
+from shared.bus.port import Bus, Ids
+from shared.contracts import catalog
+from shared.contracts.channel import Channel, Service
+from shared.messages.adapters import AdapterRegistered
+from shared.messages.operations import (
+    AskFleet,
+    AskOwners,
+    EvaluateAdapter,
+    Evaluation,
+    FleetView,
+    Owners,
+    ReplicaSummary,
+)
+from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.metrics import Metrics
+from tests.support.adapter_files import BASE, Recipe, announcement, file_of, write_folder
+
+R = TypeVar("R")
+
+ADMIN_KEY = "an-admin-key-for-tests"
+DEADLINE_S = 10.0
+Connect = Callable[[str], Awaitable[Bus]]
+"""A bus for a service by its name."""
+
+
+def settings(folder: Path, **changes: Any) -> Settings:
+    said: dict[str, Any] = {
+        "admin_key": ADMIN_KEY,
+        "database_url": f"sqlite+aiosqlite:///{folder}/registry.db",
+        "store_url": (folder / "store").as_uri(),
+        "weights_prefixes": ((folder / "inbox").as_uri(),),
+        "evaluation_retry_s": 0.01,
+        "outbox_retry_s": 0.01,
+    }
+    return Settings(**{**said, **changes})
+
+
+class World:
+    """A registry that runs; `admin` speaks to it over HTTP with the admin key."""
+
+    def __init__(self, folder: Path, connect: Connect, assembly: Assembly) -> None:
+        self.folder = folder
+        self.connect = connect
+        self.registry = assembly.registry
+        transport = httpx.ASGITransport(app=assembly.door, raise_app_exceptions=False)
+        self.admin = httpx.AsyncClient(
+            transport=transport, base_url="http://registry", headers={"authorization": f"Bearer {ADMIN_KEY}"}
+        )
+
+    async def prepare(self) -> None:
+        """The base model and the tenant that announcements name."""
+        base = await self.admin.put(f"/internal/base-models/{BASE.base_model_hash}", json=msgspec.to_builtins(BASE))
+        tenant = await self.admin.post("/internal/tenants", json={"tenant_id": "acme"})
+        assert (base.status_code, tenant.status_code) == (201, 201)
+
+    def announce(self, adapter_id: str = "acme-support-1", *, seed: int = 0, **changes: Any) -> AdapterRegistered:
+        """A right PEFT folder in the inbox, and the announcement for it."""
+        file = file_of(Recipe(seed=seed))
+        announced = announcement(file, adapter_id=adapter_id, **changes)
+        return write_folder(self.folder / "inbox" / adapter_id, file, announced)
+
+    async def post(self, announced: AdapterRegistered) -> httpx.Response:
+        return await self.admin.post("/internal/adapters", json=msgspec.to_builtins(announced))
+
+    async def status(self, adapter_id: str) -> str | None:
+        answer = await self.admin.get(f"/internal/adapters/{adapter_id}")
+        return answer.json()["status"] if answer.status_code == 200 else None
+
+    async def reached(self, adapter_id: str, status: str) -> dict[str, Any]:
+        """The adapter once it is there."""
+        await eventually(lambda: self._is(adapter_id, status))
+        found: dict[str, Any] = (await self.admin.get(f"/internal/adapters/{adapter_id}")).json()
+        return found
+
+    async def activated(self, adapter_id: str, *, seed: int = 0, **changes: Any) -> AdapterRegistered:
+        """Register an adapter and wait until replicas have found it good."""
+        announced = self.announce(adapter_id, seed=seed, **changes)
+        assert (await self.post(announced)).status_code == 201
+        await self.reached(adapter_id, "active")
+        return announced
+
+    async def _is(self, adapter_id: str, status: str) -> bool:
+        return await self.status(adapter_id) == status
+
+
+@asynccontextmanager
+async def world(folder: Path, connect: Connect, *, clock: Clock | None = None, **changes: Any) -> AsyncIterator[World]:
+    """Everything of the registry but the listening socket; parts stop in reverse order."""
+    bus = await connect(Service.REGISTRY.value)
+    assembly = assemble(settings(folder, **changes), bus, clock or SystemClock(), Metrics("registry"))
+    started = []
+    try:
+        for part in assembly.parts:
+            await part.start()
+            started.append(part)
+        here = World(folder, connect, assembly)
+        async with here.admin:
+            yield here
+    finally:
+        for part in reversed(started):
+            await part.stop()
+        await bus.close()
+
+
+class FakePlacement:
+    """Says which replicas are ready, and who of them owns an adapter."""
+
+    def __init__(self, pool_id: str, replica_ids: tuple[str, ...] = (), owners: tuple[str, ...] = ()) -> None:
+        self.pool_id = pool_id
+        self.replica_ids = replica_ids
+        self.owners = owners
+
+    async def serve(self, bus: Bus) -> None:
+        await bus.serve(catalog.FLEET, self._fleet)
+        await bus.serve(catalog.OWNERS, self._owners)
+
+    async def _fleet(self, question: AskFleet, ids: Ids) -> FleetView:
+        return FleetView(epoch=1, replicas=tuple(summary(name, self.pool_id) for name in self.replica_ids))
+
+    async def _owners(self, question: AskOwners, ids: Ids) -> Owners:
+        return Owners(replica_ids=self.owners, reason="as the test says")
+
+
+class FakeReplica:
+    """Answers evaluations with `passed`, or raises `trouble`; `asked` holds what it was asked."""
+
+    def __init__(self, replica_id: str) -> None:
+        self.replica_id = replica_id
+        self.passed = True
+        self.reason = "outputs are finite and differ from the base"
+        self.trouble: str | None = None
+        self.asked: list[EvaluateAdapter] = []
+
+    async def serve(self, bus: Bus) -> None:
+        await bus.serve(catalog.EVALUATE, self._evaluate, self.replica_id)
+
+    async def _evaluate(self, question: EvaluateAdapter, ids: Ids) -> Evaluation:
+        self.asked.append(question)
+        if self.trouble is not None:
+            raise RuntimeError(self.trouble)
+        return Evaluation(
+            adapter_id=question.record.adapter_id,
+            digest=question.record.digest,
+            replica_id=self.replica_id,
+            passed=self.passed,
+            reason=self.reason,
+            fingerprint="f1" if self.passed else "",
+            engine_build="fake-1",
+            largest_logprob_change=0.5,
+        )
+
+
+def summary(replica_id: str, pool_id: str, **changes: Any) -> ReplicaSummary:
+    said: dict[str, Any] = {
+        "replica_id": replica_id, "pool_id": pool_id, "ready": True, "draining": False, "reason": "", "slots": 4,
+        "running": 0, "queue_depth": 0, "tokens_in_flight": 0, "assigned": 0, "gpu": 0, "ram": 0, "disk": 0,
+    }  # fmt: skip
+    return ReplicaSummary(**{**said, **changes})
+
+
+class Heard:
+    """The facts of one channel, as they were published."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+
+    async def follow(self, bus: Bus, channel: Channel[Any, Any]) -> Heard:
+        await bus.consume(channel, "test", self._on_message)
+        return self
+
+    async def first(self, count: int = 1) -> list[Any]:
+        await eventually(lambda: _true(len(self.messages) >= count))
+        return self.messages
+
+    async def _on_message(self, message: Any, ids: Ids) -> None:
+        self.messages.append(message)
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again, letting everybody else run in between, until it holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not await holds():  # noqa: ASYNC110 - a row or a key offers no event to wait for
+            await asyncio.sleep(0)

@@ -1,0 +1,294 @@
+"""From where weights may come, and that nothing else is ever opened."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.registry.core.sources import PathSource, UploadSource, locate
+from services.registry.io import weights
+from services.registry.io.inspection import Inspection, inspect
+from services.registry.io.weights import SourceUnavailable, WeightsSources, upload_key
+from shared.messages.adapters import Defect
+from shared.store.file import FileStore
+from shared.store.port import weights_key
+from tests.support.adapter_files import Recipe, announcement, crafted, file_of, name_of, write_folder
+
+FOLDERS = ("/srv/inbox", "/srv/other")
+DIGEST = "0" * 64
+FILE = file_of()
+
+
+# -- by the text of the URI ----------------------------------------------------------------------------
+
+
+def test_files_below_a_folder_and_uploads_are_taken() -> None:
+    assert locate("file:///srv/inbox/acme/v1", FOLDERS) == PathSource(path="/srv/inbox/acme/v1")
+    assert locate("file:///srv/other/a%20b/x.safetensors", FOLDERS) == PathSource(path="/srv/other/a b/x.safetensors")
+    assert locate(f"upload:{DIGEST}", FOLDERS) == UploadSource(digest=DIGEST)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "/etc/passwd",
+        "etc/passwd",
+        "../../etc",
+        "file:///etc/passwd",
+        "file:///srv/inbox",
+        "file:///srv/inbox2/x",
+        "file:///srv/inbox/../../etc/passwd",
+        "file:///srv/inbox/a/../b",
+        "file:///srv/inbox/./b",
+        "file:///srv/inbox/a\0b",
+        "file:///srv/inbox/a%00b",
+        "file:///srv/inbox/%2e%2e/%2e%2e/etc/passwd",
+        "file:///srv/inbox/..%2f..%2fetc",
+        "file:///srv/inbox/%252e%252e/x",
+        "file:///srv/inbox/a%5cb",
+        "file:///srv/inbox/a%0ab",
+        "file:///srv/inbox/a%",
+        "file:///srv/inbox/%ff",
+        "file:///srv/inbox/a\\..\\b",
+        "file:///srv/inbox/a?x=1",
+        "file:///srv/inbox/a#x",
+        "file:///srv/inbox/" + "x" * 4096,
+        "file:///srv/inbox/\u2024\u2024/x",
+        "file://host/srv/inbox/x",
+        "FILE:///srv/inbox/x",
+        "https://example.com/x",
+        "s3://bucket/x",
+        "upload:",
+        "upload:../../etc",
+        "upload:" + "A" * 64,
+    ],
+)
+def test_c54_everything_else_is_refused_by_its_text(uri: str) -> None:
+    refused = locate(uri, FOLDERS)
+    assert isinstance(refused, Defect)
+    assert (refused.code, refused.field) == ("weights_uri_refused", "weights_uri")
+
+
+@pytest.mark.parametrize("name", ["adapter_model.bin", "x.pt", "x.PTH", "x.pkl", "x.ckpt"])
+def test_c56_a_pickle_is_refused_by_its_name(name: str) -> None:
+    refused = locate(f"file:///srv/inbox/{name}", FOLDERS)
+    assert isinstance(refused, Defect)
+    assert refused.code == "pickle_refused"
+
+
+@given(st.text(max_size=60))
+def test_c54_what_is_taken_lies_below_a_folder(tail: str) -> None:
+    found = locate(f"file:///srv/inbox/{tail}", FOLDERS)
+    if isinstance(found, PathSource):
+        assert os.path.normpath(found.path).startswith("/srv/inbox")
+        assert ".." not in found.path.split("/")
+
+
+# -- on the disk ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def sources(tmp_path: Path, inbox: Path) -> WeightsSources:
+    return WeightsSources(FileStore(tmp_path / "store"), (str(inbox),))
+
+
+async def opened(sources: WeightsSources, uri: str) -> tuple[bytes, bytes | None]:
+    found = await sources.open(uri)
+    assert not isinstance(found, Defect), found
+    return b"".join([chunk async for chunk in found.chunks()]), found.config
+
+
+async def refused(sources: WeightsSources, uri: str) -> str:
+    found = await sources.open(uri)
+    assert isinstance(found, Defect)
+    return found.code
+
+
+async def chunk(payload: bytes) -> AsyncIterator[bytes]:
+    yield payload
+
+
+async def test_a_folder_holds_weights_and_config(sources: WeightsSources, inbox: Path) -> None:
+    announced = write_folder(inbox / "acme v1", FILE, announcement(FILE))
+    payload, config = await opened(sources, announced.weights_uri)
+    assert payload == FILE
+    assert config == (inbox / "acme v1" / "adapter_config.json").read_bytes()
+
+
+async def test_a_file_may_stand_without_a_config(sources: WeightsSources, inbox: Path) -> None:
+    (inbox / "v1.safetensors").write_bytes(FILE)
+    assert await opened(sources, (inbox / "v1.safetensors").as_uri()) == (FILE, None)
+
+
+async def test_an_upload_is_found_before_and_after_it_was_verified(sources: WeightsSources, tmp_path: Path) -> None:
+    store, digest = FileStore(tmp_path / "store"), hashlib.sha256(FILE).hexdigest()
+    assert await refused(sources, f"upload:{digest}") == "weights_missing"
+    for key in (upload_key(digest), weights_key(digest)):
+        await store.put(key, chunk(FILE), digest)
+        assert await opened(sources, f"upload:{digest}") == (FILE, None)
+        await store.delete(key)
+
+
+async def test_what_is_not_there_is_said_to_be_missing(sources: WeightsSources, inbox: Path) -> None:
+    (inbox / "empty").mkdir()
+    for path in (inbox / "none", inbox / "none.safetensors", inbox / "empty"):
+        assert await refused(sources, path.as_uri()) in ("weights_missing", "weights_uri_refused")
+    assert await refused(sources, (inbox / "none.safetensors").as_uri()) == "weights_missing"
+
+
+async def test_c56_a_folder_with_nothing_but_a_pickle_is_refused(sources: WeightsSources, inbox: Path) -> None:
+    (inbox / "v1").mkdir()
+    (inbox / "v1" / "adapter_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
+    assert await refused(sources, (inbox / "v1").as_uri()) == "pickle_refused"
+
+
+async def test_c54_a_link_that_leads_out_is_refused(sources: WeightsSources, inbox: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    write_folder(outside, FILE, announcement(FILE))
+    (inbox / "folder").symlink_to(outside)
+    (inbox / "file.safetensors").symlink_to(outside / "adapter_model.safetensors")
+    (inbox / "half").mkdir()
+    (inbox / "half" / "adapter_model.safetensors").symlink_to(outside / "adapter_model.safetensors")
+    (inbox / "config").mkdir()
+    (inbox / "config" / "adapter_model.safetensors").write_bytes(FILE)
+    (inbox / "config" / "adapter_config.json").symlink_to("/etc/passwd")
+    for name in ("folder", "file.safetensors", "half", "config"):
+        assert await refused(sources, (inbox / name).as_uri()) == "weights_uri_refused", name
+
+
+async def test_a_link_within_is_followed(sources: WeightsSources, inbox: Path) -> None:
+    write_folder(inbox / "v1", FILE, announcement(FILE))
+    (inbox / "latest").symlink_to(inbox / "v1")
+    assert (await opened(sources, (inbox / "latest").as_uri()))[0] == FILE
+
+
+async def test_c56_a_link_to_a_pickle_is_refused(sources: WeightsSources, inbox: Path) -> None:
+    (inbox / "x.bin").write_bytes(b"pickle")
+    (inbox / "x.safetensors").symlink_to(inbox / "x.bin")
+    (inbox / "v1").mkdir()
+    (inbox / "v1" / "adapter_model.safetensors").symlink_to(inbox / "x.bin")
+    assert await refused(sources, (inbox / "x.safetensors").as_uri()) == "weights_uri_refused"
+    assert await refused(sources, (inbox / "v1").as_uri()) == "pickle_refused"
+
+
+async def test_a_pipe_is_no_file(sources: WeightsSources, inbox: Path) -> None:
+    os.mkfifo(inbox / "x.safetensors")
+    assert await refused(sources, (inbox / "x.safetensors").as_uri()) == "weights_missing"
+
+
+async def test_a_file_that_vanishes_after_the_look_says_nothing_of_the_adapter(
+    sources: WeightsSources, inbox: Path
+) -> None:
+    announced = write_folder(inbox / "v1", FILE, announcement(FILE))
+    found = await sources.open(announced.weights_uri)
+    assert not isinstance(found, Defect)
+    (inbox / "v1" / "adapter_model.safetensors").unlink()
+    with pytest.raises(SourceUnavailable):
+        await anext(found.chunks())
+
+
+async def test_c54_a_link_put_there_after_the_look_is_not_followed(sources: WeightsSources, inbox: Path) -> None:
+    announced = write_folder(inbox / "v1", FILE, announcement(FILE))
+    found = await sources.open(announced.weights_uri)
+    assert not isinstance(found, Defect)
+    (inbox / "v1" / "adapter_model.safetensors").unlink()
+    (inbox / "v1" / "adapter_model.safetensors").symlink_to("/etc/passwd")
+    with pytest.raises(SourceUnavailable):
+        await anext(found.chunks())
+
+
+# -- while it streams by -------------------------------------------------------------------------------
+
+
+def inspected(file: bytes, size: int) -> Inspection:
+    reading = Inspection()
+    for at in range(0, len(file), size):
+        reading.feed(file[at : at + size])
+    return reading
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100, 1 << 20])
+def test_a_file_reads_the_same_in_chunks_of_any_size(size: int) -> None:
+    assert inspected(FILE, size).facts() == inspected(FILE, len(FILE)).facts()
+    facts = inspected(FILE, size).facts()
+    assert (facts.digest, facts.size_bytes, facts.fault) == (hashlib.sha256(FILE).hexdigest(), len(FILE), None)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 1 << 20])
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("F16", b"\x00\x7c"), ("F16", b"\x01\xfc"), ("BF16", b"\x80\x7f"), ("BF16", b"\xc0\xff"),
+        ("F32", b"\x00\x00\x80\x7f"), ("F32", b"\x01\x00\x80\xff"),
+    ],
+)  # fmt: skip
+def test_c63a_a_value_that_is_not_finite_is_found_wherever_chunks_end(dtype: str, value: bytes, size: int) -> None:
+    width = len(value)
+    tensors = {
+        "before": {"dtype": dtype, "shape": [3], "data_offsets": [0, 3 * width]},
+        "broken": {"dtype": dtype, "shape": [4], "data_offsets": [3 * width, 7 * width]},
+        "after": {"dtype": dtype, "shape": [1], "data_offsets": [7 * width, 8 * width]},
+    }
+    file = crafted(tensors, bytes(3 * width) + bytes(2 * width) + value + bytes(width) + bytes(width))
+    assert inspected(file, size).facts().not_finite == ("broken",)
+
+
+def test_c63a_the_largest_finite_values_are_finite() -> None:
+    largest = np.full((4, 16), np.finfo(np.float16).max, np.float16)
+    assert inspected(file_of(**{name_of(0, "q_proj", "A"): largest}), 11).facts().not_finite == ()
+
+
+@given(st.integers(1, 64), st.binary(min_size=0, max_size=200))
+def test_any_bytes_in_any_chunks_give_facts(size: int, noise: bytes) -> None:
+    facts = inspected(noise, size).facts()
+    assert facts.size_bytes == len(noise)
+    assert (facts.fault is None) == (facts.header is not None)
+
+
+def test_c51_a_file_that_ends_early_has_a_fault_and_keeps_its_header() -> None:
+    facts = inspected(FILE[:-1], 64).facts()
+    assert facts.header is not None
+    assert "cut short" in (facts.fault or "")
+
+
+class _Endless:
+    config = None
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            self.read_bytes += 1 << 20
+            yield bytes(1 << 20)
+
+
+async def test_reading_ends_at_the_size_limit() -> None:
+    endless = _Endless()
+    facts = await inspect(endless, 3 << 20)
+    assert (facts.size_bytes, endless.read_bytes, facts.digest) == (4 << 20, 4 << 20, "")
+
+
+async def test_a_large_file_is_read_in_chunks(sources: WeightsSources, inbox: Path) -> None:
+    file = file_of(Recipe(), big=np.zeros(3 << 19, np.float16))
+    (inbox / "big.safetensors").write_bytes(file)
+    found = await sources.open((inbox / "big.safetensors").as_uri())
+    assert not isinstance(found, Defect)
+    sizes = [len(chunk) async for chunk in found.chunks()]
+    assert sum(sizes) == len(file)
+    assert max(sizes) <= weights.CHUNK_BYTES
