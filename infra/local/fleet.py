@@ -62,14 +62,13 @@ def _gateway(inputs: FleetInputs) -> ProcessSpec:
 
 def _registry(inputs: FleetInputs) -> ProcessSpec:
     settings, layout = inputs.settings, inputs.layout
-    demo = Path(__file__).resolve().parents[1] / "adapters" / "demo"
     env = {
         "HOST": settings.host,
         "PORT": str(settings.admin_port),
         "DATABASE_URL": f"sqlite+aiosqlite:///{layout.database}",
         "STORE_URL": layout.store.as_uri(),
         "ADMIN_KEY": inputs.admin_key,
-        "WEIGHTS_PREFIXES": f"{layout.inbox.as_uri()},{demo.as_uri()}",
+        "WEIGHTS_PREFIXES": ",".join((layout.inbox.as_uri(), *settings.weights_prefixes)),
     }
     return _spec(inputs, "registry", "REGISTRY", env, (settings.admin_port, "LORAFLEET_ADMIN_PORT"))
 

@@ -39,6 +39,8 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = "torch"
     dtype: str = "bfloat16"
     threads: int = 1
+    weights_prefixes: tuple[str, ...] = ()
+    """`file:///folder`: where `weights_uri` may point, besides the inbox and uploads."""
     demo: bool = True
     """Register the demo adapters and wait until one of them has answered."""
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from infra.local.layout import Layout
 from infra.local.connection import Connection, find_connection
+from infra.local.layout import Layout
 
 _UP_TIMEOUT_S = 240.0
 
