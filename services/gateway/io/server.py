@@ -68,6 +68,10 @@ class HttpServer:
         self.port = listener.getsockname()[1]
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
 
+    def connections(self) -> list[asyncio.Protocol]:
+        """Those that are open now."""
+        return list(self._server.server_state.connections)
+
     async def stop(self) -> None:
         self._server.should_exit = True
         if self._serving is not None:

@@ -1,0 +1,128 @@
+"""The official OpenAI SDK, unmodified: answers, streams, and the exception each refusal becomes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+
+import openai
+import pytest
+from openai import OpenAI
+
+from shared.messages.generation import GenerateRequest
+from tests.support.gateway_world import ALIAS_NAME, BASE_NAME, KEY, gateway_world
+from tests.support.scripted_replica import PROMPT_TOKENS, ScriptedReplica, says
+
+Within = Callable[[float], AbstractAsyncContextManager[None]]
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(autouse=True)
+async def deadline(within: Within) -> AsyncIterator[None]:
+    async with within(30):
+        yield
+
+
+async def test_a_whole_answer() -> None:
+    async with gateway_world(says("Good", " day")) as world, world.openai() as client:
+        answer = await client.chat.completions.create(model=ALIAS_NAME, messages=HELLO)
+        assert answer.choices[0].message.content == "Good day"
+        assert answer.choices[0].finish_reason == "stop"
+        assert answer.model == ALIAS_NAME
+        assert answer.usage is not None
+        assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (PROMPT_TOKENS, 2)
+
+
+async def test_a_stream_with_usage() -> None:
+    async with gateway_world(says("Good", " day")) as world, world.openai() as client:
+        stream = await client.chat.completions.create(
+            model=ALIAS_NAME, messages=HELLO, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == "Good day"
+        assert [chunk.choices[0].delta.role for chunk in chunks[:-1]] == ["assistant", None, None]
+        assert chunks[-1].choices == []
+        assert chunks[-1].usage is not None
+        assert chunks[-1].usage.total_tokens == PROMPT_TOKENS + 2
+        assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+
+
+async def test_the_stream_helper_accumulates_the_answer() -> None:
+    async with (
+        gateway_world(says("Good", " day")) as world,
+        world.openai() as client,
+        client.chat.completions.stream(model=ALIAS_NAME, messages=HELLO) as stream,  # type: ignore[arg-type]
+    ):
+        completion = await stream.get_final_completion()
+        assert completion.choices[0].message.content == "Good day"
+
+
+async def test_the_synchronous_client() -> None:
+    def talk(url: str) -> tuple[str | None, str]:
+        with OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:
+            whole = client.chat.completions.create(model=ALIAS_NAME, messages=HELLO)  # type: ignore[arg-type]
+            stream = client.chat.completions.create(model=ALIAS_NAME, messages=HELLO, stream=True)  # type: ignore[arg-type]
+            return whole.choices[0].message.content, "".join(c.choices[0].delta.content or "" for c in stream)
+
+    async with gateway_world(says("Good", " day")) as world:
+        assert await asyncio.to_thread(talk, world.url) == ("Good day", "Good day")
+
+
+async def test_models() -> None:
+    async with gateway_world() as world, world.openai() as client:
+        models = {model.id: model.model_extra for model in (await client.models.list()).data}
+        assert {name: (extra or {})["parent"] for name, extra in models.items()} == {
+            ALIAS_NAME: BASE_NAME,
+            BASE_NAME: None,
+        }
+        assert (await client.models.retrieve(ALIAS_NAME)).id == ALIAS_NAME
+
+
+async def test_refusals_become_the_right_exceptions() -> None:
+    async with gateway_world(says("a")) as world, world.openai() as client:
+        create = client.chat.completions.create
+        with pytest.raises(openai.NotFoundError) as missing:
+            await create(model="globex/sales", messages=HELLO)
+        assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+        with pytest.raises(openai.BadRequestError) as bad:
+            await create(model=ALIAS_NAME, messages=HELLO, n=2)
+        assert bad.value.param == "n"
+        with pytest.raises(openai.BadRequestError) as unsupported:
+            await create(model=ALIAS_NAME, messages=HELLO, response_format={"type": "json_object"})
+        assert unsupported.value.code == "unsupported_parameter"
+    async with gateway_world() as world, world.openai("sk-wrong") as client:
+        with pytest.raises(openai.AuthenticationError):
+            await client.chat.completions.create(model=ALIAS_NAME, messages=HELLO)
+    async with gateway_world() as world, world.openai() as client:
+        with pytest.raises(openai.InternalServerError) as full:
+            await client.chat.completions.create(model=ALIAS_NAME, messages=HELLO)
+        assert full.value.status_code == 503
+
+
+async def test_a_stream_that_breaks_raises() -> None:
+    async def breaks(replica: ScriptedReplica, request: GenerateRequest) -> None:
+        await replica.queue(request)
+        await replica.accept(request)
+        await replica.say(request, "Good")
+        await replica.finish(request, reason="error")
+
+    async with gateway_world(breaks) as world, world.openai() as client:
+        stream = await client.chat.completions.create(model=ALIAS_NAME, messages=HELLO, stream=True)
+        assert (await anext(stream)).choices[0].delta.content == "Good"
+        with pytest.raises(openai.APIError) as broken:
+            await anext(stream)
+        assert broken.value.code == "replica_lost"
+
+
+async def test_the_sdk_repeats_what_may_heal() -> None:
+    calls = 0
+
+    async def refuses_once(replica: ScriptedReplica, request: GenerateRequest) -> None:
+        nonlocal calls
+        calls += 1
+        await (replica.refuse(request, "overloaded", elsewhere=True) if calls == 1 else says("Good")(replica, request))
+
+    async with gateway_world(refuses_once) as world, world.openai() as client:
+        answer = await client.with_options(max_retries=1).chat.completions.create(model=ALIAS_NAME, messages=HELLO)
+        assert answer.choices[0].message.content == "Good"
