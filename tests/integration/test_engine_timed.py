@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.replica_worker.engine.sequence import Sequence
 from services.replica_worker.engine.timed.engine import TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
 from tests.integration.engine_suite import EngineSuite
@@ -42,7 +43,7 @@ class TestTimedEngine(EngineSuite):
         assert isinstance(engine, TimedEngine)
         honest = engine._digest
 
-        def shifted_in_company(sequence):  # type: ignore[no-untyped-def]
+        def shifted_in_company(sequence: Sequence) -> str:
             right = honest(sequence)
             return "someone else" if len(engine._schedule.running) > 1 else right
 

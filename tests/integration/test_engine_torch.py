@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from services.replica_worker.engine.port import EngineFailed
+from services.replica_worker.engine.torch.cache import KvCache
 from services.replica_worker.engine.torch.engine import TorchEngine
 from services.replica_worker.engine.torch.lora import AdaptedRows
+from services.replica_worker.engine.torch.model import Step
 from services.replica_worker.engine.torch.policy import TorchPolicy
 from services.replica_worker.engine.torch.stepper import FAILED_STEPS_LIMIT
 from tests.integration.engine_suite import EngineSuite
@@ -51,12 +54,12 @@ class TestTorchEngine(EngineSuite):
     ) -> None:
         for slot in range(SLOTS):
             await subject.put(slot, seed=slot)
-        honest = AdaptedRows.of.__func__  # type: ignore[attr-defined]
+        honest = AdaptedRows.of
 
-        def off_by_one_row(cls, slot_of_row, device):  # type: ignore[no-untyped-def]
-            return honest(cls, [*slot_of_row[1:], slot_of_row[0]], device)
+        def off_by_one_row(slot_of_row: Sequence[int], device: torch.device) -> AdaptedRows | None:
+            return honest([*slot_of_row[1:], slot_of_row[0]], device)
 
-        monkeypatch.setattr(AdaptedRows, "of", classmethod(off_by_one_row))
+        monkeypatch.setattr(AdaptedRows, "of", off_by_one_row)
         assert len(await mix_faults(subject)) > 20
 
     async def test_an_adapter_full_of_inf_changes_nothing_beside_it(self, subject: Subject) -> None:
@@ -107,12 +110,12 @@ def break_forward(subject: Subject, monkeypatch: pytest.MonkeyPatch, times: int)
     model = engine._parts.stepper._model
     honest, left = model.forward, times
 
-    def forward(*args):  # type: ignore[no-untyped-def]
+    def forward(step: Step, cache: KvCache) -> torch.Tensor:
         nonlocal left
         if left:
             left -= 1
             raise RuntimeError("planted")
-        return honest(*args)
+        return honest(step, cache)
 
     monkeypatch.setattr(model, "forward", forward)
 
@@ -145,7 +148,9 @@ def another_shape(folder: Path) -> None:
         (another_shape, "config.json says"),
     ],
 )
-async def test_a_folder_that_cannot_run_fails_the_start_with_its_reason(tiny_folder, tmp_path, damage, sentence):  # type: ignore[no-untyped-def]
+async def test_a_folder_that_cannot_run_fails_the_start_with_its_reason(
+    tiny_folder: Path, tmp_path: Path, damage: Callable[[Path], None], sentence: str
+) -> None:
     folder = shutil.copytree(tiny_folder, tmp_path / "model")
     damage(folder)
     engine = TorchEngine(folder, POLICY)
@@ -155,8 +160,6 @@ async def test_a_folder_that_cannot_run_fails_the_start_with_its_reason(tiny_fol
 
 
 async def test_sharded_weights_are_the_same_model(tiny_folder: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
     folder = shutil.copytree(tiny_folder, tmp_path / "model")
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\ufffd"
-_INCOMPLETE = 3
-"""A character has at most four bytes, so at most three of them can be waiting for the rest."""
-_CONTEXT = 4
-_WINDOW = 12
-"""Tokens: a window longer than this is cut to its last `_CONTEXT`, which is as far back as a decoder looks
-for a space to strip or a character to complete."""
+_PATIENCE_TOKENS = 12
+"""A character has at most four bytes; what is no text after so many tokens will not become any."""
+_CONTEXT_TOKENS = 4
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -18,41 +15,51 @@ Decode = Callable[[Sequence[int]], str]
 class Detokenizer:
     """The joined deltas of a request equal the decoding of all its tokens at once.
 
-    Each push decodes a window of a dozen tokens at most, so the cost of a token does not grow with the
-    length of the answer. Bytes that are no text at all come out as U+FFFD, as in a full decoding.
+    Decoded is a window: the tokens of the last delta, because a decoder may treat the first token it sees
+    differently (a leading space), and those since. A window that ends in U+FFFD may still be in the middle
+    of a character and says nothing yet: some decoders then spoil whole characters before it as well. The
+    cost of a token does not grow with the length of the answer.
     """
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._window: list[int] = []
         self._sent = 0
+        self._since_delta = 0
 
     def push(self, token_id: int) -> str:
         """The text that this token completes; "" while a character is still incomplete."""
-        if len(self._window) >= _WINDOW:
-            self._cut()
         self._window.append(token_id)
+        self._since_delta += 1
         text = self._decode(self._window)
-        return self._emit(text, len(text) - _incomplete(text))
+        if not text.endswith(REPLACEMENT):
+            return self._settle(text)
+        return self._give_up(text) if self._since_delta > _PATIENCE_TOKENS else ""
 
     def flush(self) -> str:
         """What was held back, as it stands, now that no more tokens come."""
         text = self._decode(self._window)
-        return self._emit(text, len(text))
-
-    def _emit(self, text: str, until: int) -> str:
-        delta = text[self._sent : until]
-        self._sent = max(self._sent, until)
+        delta, self._sent = text[self._sent :], len(text)
         return delta
 
-    def _cut(self) -> None:
-        """Drop old tokens but keep what is held back held back."""
-        held = len(self._decode(self._window)) - self._sent
-        self._window = self._window[-_CONTEXT:]
-        self._sent = len(self._decode(self._window)) - held
+    def _settle(self, text: str) -> str:
+        delta = text[self._sent :]
+        if delta:
+            self._keep_last(self._since_delta)
+            self._sent = len(self._decode(self._window))
+            self._since_delta = 0
+        elif self._sent:
+            self._window.pop()  # a control token: it has no text, and must not become the context of any
+            self._since_delta -= 1
+        return delta
 
+    def _give_up(self, text: str) -> str:
+        """Bytes that are no text: send them as U+FFFD, but for the last, which may still begin a character."""
+        delta = text[self._sent : -1]
+        self._keep_last(_CONTEXT_TOKENS)
+        self._sent = len(self._decode(self._window)) - 1
+        self._since_delta = _CONTEXT_TOKENS
+        return delta
 
-def _incomplete(text: str) -> int:
-    """How many characters at the end may change when more bytes arrive."""
-    trailing = len(text) - len(text.rstrip(REPLACEMENT))
-    return min(trailing, _INCOMPLETE)
+    def _keep_last(self, tokens: int) -> None:
+        self._window = self._window[-tokens:]

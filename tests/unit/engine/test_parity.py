@@ -27,7 +27,6 @@ from tests.support.tiny_model import LAYERS, module_shapes
 
 PROMPT = tuple(3 + 7 * i % 250 for i in range(48))
 POLICY = TorchPolicy(dtype="float32", slots=3, max_rows=2, rank_limit=32, max_context_tokens=64)
-CLOSE = {"atol": 2e-4, "rtol": 1e-4}
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -74,12 +73,16 @@ def logits_of(parts: Parts, pieces: Sequence[tuple[int, int]], slot: int = BASE_
     return torch.cat(got)
 
 
+def assert_close(actual: torch.Tensor, expected: torch.Tensor, atol: float = 2e-4, rtol: float = 1e-4) -> None:
+    torch.testing.assert_close(actual, expected, atol=atol, rtol=rtol)
+
+
 def reference(folder: Path, adapter_folder: Path | None = None) -> torch.Tensor:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     if adapter_folder:
         model = PeftModel.from_pretrained(model, adapter_folder)
     with torch.inference_mode():
-        logits: torch.Tensor = model.eval()(torch.tensor([PROMPT])).logits[0]
+        logits: torch.Tensor = model(torch.tensor([PROMPT])).logits[0]
     return logits
 
 
@@ -107,18 +110,18 @@ def variant_folder(tiny: Path, folder: Path, changes: dict[str, Any]) -> Path:
 def test_logits_equal_those_of_transformers(tiny_folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     folder = variant_folder(tiny_folder, tmp_path / "model", changes)
     parts = build(folder, POLICY)
-    torch.testing.assert_close(logits_of(parts, [(0, 48)]), reference(folder), **CLOSE)
+    assert_close(logits_of(parts, [(0, 48)]), reference(folder))
 
 
 def test_chunks_and_single_tokens_give_the_logits_of_the_whole(tiny_folder: Path) -> None:
     parts = build(tiny_folder, POLICY)
     pieces = [(0, 16), (16, 32), (32, 41), *((at, at + 1) for at in range(41, 48))]
-    torch.testing.assert_close(logits_of(parts, pieces), reference(tiny_folder), **CLOSE)
+    assert_close(logits_of(parts, pieces), reference(tiny_folder))
 
 
 def test_bfloat16_stays_near_float32(tiny_folder: Path) -> None:
     parts = build(tiny_folder, msgspec.structs.replace(POLICY, dtype="bfloat16"))
-    torch.testing.assert_close(logits_of(parts, [(0, 48)]), reference(tiny_folder), atol=0.1, rtol=0.1)
+    assert_close(logits_of(parts, [(0, 48)]), reference(tiny_folder), atol=0.1, rtol=0.1)
 
 
 def loaded(tiny_folder: Path, tmp_path: Path, adapter: RandomAdapter) -> tuple[Parts, Path, AdapterSpec]:
@@ -150,7 +153,7 @@ def test_c11_adapted_logits_equal_those_of_peft(tiny_folder: Path, tmp_path: Pat
     (tmp_path / "adapter_config.json").write_text(json.dumps(peft_config))
     expected = reference(tiny_folder, tmp_path)
     assert (expected - reference(tiny_folder)).abs().max() > 0.1, "this adapter does too little to prove anything"
-    torch.testing.assert_close(logits_of(parts, [(0, 32), (32, 48)], slot=1), expected, **CLOSE)
+    assert_close(logits_of(parts, [(0, 32), (32, 48)], slot=1), expected)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS.keys())
@@ -169,4 +172,4 @@ def test_unmerged_logits_equal_those_of_a_merged_copy(
                 tensors[f"model.layers.{layer}.{module}.weight"] += scale_of(spec, (layer, module)) * b @ a
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     merged = build(folder, POLICY)
-    torch.testing.assert_close(logits_of(parts, [(0, 48)], slot=1), logits_of(merged, [(0, 48)]), **CLOSE)
+    assert_close(logits_of(parts, [(0, 48)], slot=1), logits_of(merged, [(0, 48)]))

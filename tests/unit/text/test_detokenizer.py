@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as RawTokenizer
+from tokenizers import decoders, models, normalizers
 
 from services.replica_worker.text.detokenizer import Detokenizer
 from services.replica_worker.text.tokenizer import Tokenizer
@@ -69,4 +71,28 @@ def test_a_token_costs_the_same_at_the_end_of_a_long_answer(tokenizer: Tokenizer
     detokenizer = Detokenizer(decode)
     for token_id in tokenizer.encode_text(FAMILY * 50) + [250] * 200:
         detokenizer.push(token_id)
-    assert longest <= 16
+    assert longest <= 32
+
+
+def sentencepiece_style() -> RawTokenizer:
+    """Llama 2's kind: word starts are "▁", what is not in the vocabulary falls back to byte tokens, and the
+    decoder strips the first space."""
+    symbols = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "c", "▁a", "ab", "▁ab"]
+    merges = [("▁", "a"), ("a", "b"), ("▁a", "b")]
+    vocabulary = {symbol: i for i, symbol in enumerate(symbols)}
+    made = RawTokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True))
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return made
+
+
+@given(text=st.text(alphabet="ab c日👩\u200d\u0301é", max_size=60))
+def test_c77_byte_fallback_tokenizers_split_nothing_either(text: str) -> None:
+    raw = sentencepiece_style()
+    token_ids = raw.encode(text, add_special_tokens=False).ids
+    detokenizer = Detokenizer(raw.decode)
+    got = [*(detokenizer.push(token_id) for token_id in token_ids), detokenizer.flush()]
+    assert "".join(got) == raw.decode(token_ids)
+    assert all("\ufffd" not in delta for delta in got)

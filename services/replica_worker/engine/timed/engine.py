@@ -12,13 +12,10 @@ import time
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 
-import msgspec
-
 from services.replica_worker.engine.ledger import Ledger
 from services.replica_worker.engine.port import (
     BASE_SLOT,
     AdapterSpec,
-    AdapterUnusable,
     EngineFailed,
     EngineInfo,
     EngineLoad,
@@ -32,15 +29,9 @@ from services.replica_worker.engine.rate import RateMeter
 from services.replica_worker.engine.schedule import Schedule
 from services.replica_worker.engine.sequence import Sequence, probe_request
 
+from .adapter import TimedAdapter, read_adapter
 from .policy import TimedPolicy
 from .stream import BASE_DIGEST, probe_of, token_at
-
-
-class TimedAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the file only its size matters: that is what its way over the link takes."""
-
-    spec: AdapterSpec
-    size_bytes: int
 
 
 class TimedEngine:
@@ -76,12 +67,7 @@ class TimedEngine:
 
     async def read(self, path: Path, spec: AdapterSpec) -> TimedAdapter:
         """Any file will do; the base hash and the rank are checked as everywhere."""
-        if spec.base_model_hash != self._policy.base_model_hash:
-            raise AdapterUnusable(f"{spec.adapter_id} was trained on base {spec.base_model_hash}")
-        rank = max((spec.rank, *spec.rank_pattern.values()))
-        if not 1 <= rank <= self._policy.rank_limit:
-            raise AdapterUnusable(f"rank {rank} is outside this pool's 1 to {self._policy.rank_limit}")
-        return TimedAdapter(spec=spec, size_bytes=await asyncio.to_thread(_size_bytes, path))
+        return await asyncio.to_thread(read_adapter, path, spec, self._policy)
 
     async def load(self, slot: int, adapter: HostAdapter) -> None:
         """Takes its turn on the link. Raises ValueError, and changes nothing, if a request is on the slot."""
@@ -200,16 +186,6 @@ class TimedEngine:
         if tokens:
             self._rate.add(len(tokens), time.monotonic())
             self._on_step(tokens)
-
-
-def _size_bytes(path: Path) -> int:
-    try:
-        size_bytes = path.stat().st_size
-    except OSError as error:
-        raise AdapterUnusable(f"{path.name} cannot be read: {error.strerror}") from error
-    if not size_bytes:
-        raise AdapterUnusable(f"{path.name} is empty")
-    return size_bytes
 
 
 def _info(policy: TimedPolicy) -> EngineInfo:
