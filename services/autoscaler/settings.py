@@ -24,3 +24,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a wished replica may take before it no longer counts as coming."""
     fill_s: float = 1.5
     """How long to listen before the first decision: one report interval and a half."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_replicas <= self.max_replicas:
+            raise ValueError("MIN_REPLICAS must be from 1 to MAX_REPLICAS")
+        if self.tokens_in_flight_per_replica < 1:
+            raise ValueError("TOKENS_IN_FLIGHT_PER_REPLICA must be at least 1")

@@ -48,6 +48,7 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
     owners: int = 2
     fill_s: float = 1.5
     refresh_s: float = 60.0
+    """How often plans follow what replicas really hold, and what is stored is read anew."""
 
 
 class Placement:
@@ -64,8 +65,8 @@ class Placement:
         self._plans: Mapping[str, ReplicaPlan] = {}
         self._epoch = 0
         self._filled_at_s = 0.0
+        self._read_at_s = _NEVER_S
         self._judged_at_s = _NEVER_S
-        self._planned_at_s = _NEVER_S
         self._planned_for: object = None
         self._superseded = ""
 
@@ -73,9 +74,9 @@ class Placement:
         """Hear everything, and claim the next epoch. Raises BusUnavailable; nothing was written then."""
         await self._heard.start()
         await self._desk.read()
-        memberships = self._desk.stored_memberships()
-        self._epoch = decide.next_epoch(memberships.values(), self._desk.stored_shards().values())
-        self._heard.recall(memberships.values())
+        self._epoch = self._desk.newest_epoch() + 1
+        self._heard.recall(self._desk.stored_memberships().values())
+        self._read_at_s = self._clock.now_s()
         self._filled_at_s = self._clock.now_s() + self._policy.fill_s
         await self._desk.open(self._fleet, self._owners, self._on_epoch)
         _log.info("placement listens", epoch=self._epoch, fill_s=self._policy.fill_s)
@@ -106,6 +107,7 @@ class Placement:
         self._heard.changed = False
         self._judged_at_s = now_s
         try:
+            await self._reread(now_s)
             await self._reconcile(self._heard.facts(), now_s)
         except BusUnavailable as error:
             self._heard.changed = True
@@ -113,6 +115,15 @@ class Placement:
             _log.warning("not everything could be written; the next turn tries again", error=error)
         except Superseded as error:
             await self._stop_acting(str(error))
+
+    async def _reread(self, now_s: float) -> None:
+        """Now and then believe nothing: what was deleted or changed by hand is then put right."""
+        if now_s - self._read_at_s < self._policy.refresh_s:
+            return
+        await self._desk.read()
+        self._read_at_s, self._planned_for = now_s, None
+        if self._desk.newest_epoch() > self._epoch:
+            raise Superseded(self._successor(self._desk.newest_epoch()))
 
     async def _reconcile(self, facts: Facts, now_s: float) -> None:
         self._note(decide.judge_all(facts, self._policy.membership))
@@ -123,9 +134,9 @@ class Placement:
             await self._write(self._desk.owner_counts, count, count.pool_id)
         # Memberships come first: gateways rank from them at once, and they fence off an older placement.
         basis = facts.adapters, {name: (s.phase, s.member) for name, s in self._standings.items()}
-        if basis != self._planned_for or now_s - self._planned_at_s >= self._policy.refresh_s:
+        if basis != self._planned_for:
             await self._assign(facts)
-            self._planned_for, self._planned_at_s = basis, now_s
+            self._planned_for = basis
 
     async def _assign(self, facts: Facts) -> None:
         with self._meters.plan_s.time():
@@ -142,13 +153,7 @@ class Placement:
         self._plans = intent.plans
         self._meters.planned(intent.plans)
         if changes.puts or changes.deletes:
-            _log.info(
-                "assignments changed",
-                replicas=len(intent.plans),
-                adapters=len(facts.adapters),
-                written=len(changes.puts),
-                deleted=len(changes.deletes),
-            )
+            _log.info("assignments changed", written=len(changes.puts), deleted=len(changes.deletes))
 
     async def _rank(self, facts: Facts) -> None:
         """Rank what is not ranked yet, in portions that leave the loop to others in between."""
@@ -168,18 +173,17 @@ class Placement:
 
     def _note(self, standings: dict[str, Standing]) -> None:
         """Keep the new judgement, and say what changed in it."""
-        for replica_id in sorted(standings.keys() | self._standings.keys()):
-            before, after = self._standings.get(replica_id), standings.get(replica_id)
-            was, is_now = before.phase if before else "unknown", after.phase if after else "forgotten"
-            if was != is_now:
-                reason = after.reason if after else "silent for longer than its grace"
-                _log.info("a replica changed", replica_id=replica_id, was=was, now=is_now, reason=reason)
+        for change in decide.phase_changes(self._standings, standings):
+            _log.info("a replica changed", **msgspec.structs.asdict(change))
         self._standings = standings
         self._meters.judged(standings)
 
     async def _on_epoch(self, epoch: int) -> None:
         if epoch > self._epoch:
-            await self._stop_acting(f"another placement has taken over with epoch {epoch}; this one has {self._epoch}")
+            await self._stop_acting(self._successor(epoch))
+
+    def _successor(self, epoch: int) -> str:
+        return f"another placement has taken over with epoch {epoch}; this one has {self._epoch}"
 
     async def _stop_acting(self, reason: str) -> None:
         """For good: only a new start claims a new epoch. Questions go to the placement that acts."""

@@ -23,4 +23,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fill_s: float = 1.5
     """How long to listen before the first decision: one report interval and a half."""
     refresh_s: float = 60.0
-    """How often plans follow what replicas really hold when nothing else changes."""
+    """How often plans follow what replicas really hold, and what is stored is read anew, when nothing else
+    changes."""
+
+    def __post_init__(self) -> None:
+        if self.owners < 1:
+            raise ValueError("OWNERS must be at least 1, or nobody would hold any adapter")
+        if not 0 < self.lost_after_s < self.lost_grace_s:
+            raise ValueError("LOST_AFTER_S must be above 0 and below LOST_GRACE_S")

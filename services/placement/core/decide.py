@@ -49,13 +49,22 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     plans: Mapping[str, ReplicaPlan]
 
 
+class PhaseChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What people are told when a replica's standing changes."""
+
+    replica_id: str
+    was: str
+    phase: str
+    reason: str
+
+
 def rank_classes_of(models: Iterable[BaseModelRecord]) -> dict[str, int]:
     return {pool_id(model.base_model_hash, limit): limit for model in models for limit in model.rank_classes}
 
 
-def next_epoch(memberships: Iterable[Membership], shards: Iterable[AssignmentShard]) -> int:
-    """One above everything that any placement before this one has written."""
-    return 1 + max((value.epoch for values in (memberships, shards) for value in values), default=0)
+def newest_epoch(memberships: Iterable[Membership], shards: Iterable[AssignmentShard]) -> int:
+    """Of everything that any placement has written; a new one claims the next."""
+    return max((value.epoch for values in (memberships, shards) for value in values), default=0)
 
 
 def judge_all(facts: Facts, policy: MembershipPolicy) -> dict[str, Standing]:
@@ -69,6 +78,17 @@ def judge_all(facts: Facts, policy: MembershipPolicy) -> dict[str, Standing]:
         )
         for replica_id, seen in facts.seen.items()
     }
+
+
+def phase_changes(before: Mapping[str, Standing], after: Mapping[str, Standing]) -> list[PhaseChange]:
+    changes = []
+    for replica_id in sorted(before.keys() | after.keys()):
+        was = before[replica_id].phase if replica_id in before else "unknown"
+        found = after.get(replica_id)
+        phase, reason = (found.phase, found.reason) if found else ("forgotten", "silent for longer than its grace")
+        if was != phase:
+            changes.append(PhaseChange(replica_id=replica_id, was=was, phase=phase, reason=reason))
+    return changes
 
 
 def memberships(standings: Mapping[str, Standing], stored: Mapping[str, Membership], epoch: int) -> list[Membership]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from services.placement.core.decide import newest_epoch
 from services.placement.core.shards import ShardKey
 from services.placement.io.ledger import Ledger
 from shared.bus.port import Bus, Change, Ids, Subscription
@@ -34,7 +35,7 @@ class Desk:
         return self._bus.connected
 
     async def read(self) -> None:
-        """Learn what earlier placements wrote. Raises BusUnavailable."""
+        """Learn what is stored, whoever wrote it. Raises BusUnavailable."""
         await self.memberships.read()
         await self.owner_counts.read()
         await self.shards.read()
@@ -65,6 +66,9 @@ class Desk:
     async def close(self) -> None:
         while self._open:
             await self._open.pop().close()
+
+    def newest_epoch(self) -> int:
+        return newest_epoch(self.memberships.values.values(), self.shards.values.values())
 
     def stored_memberships(self) -> dict[str, Membership]:
         return _by_id(self.memberships.values)

@@ -42,11 +42,10 @@ class Ledger(Generic[M]):
         return self._values
 
     async def read(self) -> None:
-        """Forget what is known and read the bucket. Raises BusUnavailable; what was known is kept then."""
+        """Read the whole bucket anew. Raises BusUnavailable; what was known is kept then."""
         entries = await self._store.entries()
         self._values = {entry.ids: entry.value for entry in entries if entry.value is not None}
         self._revisions = {entry.ids: entry.revision for entry in entries}
-        self._in_doubt.clear()
 
     async def write(self, value: M, *ids: str) -> bool:
         """Make `value` the one that is stored; whether anything had to be written.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.placement.app import Placement, PlacementPolicy
@@ -287,6 +288,19 @@ async def test_c35_a_bus_that_is_away_for_minutes_costs_no_member_its_place(stag
     stage.broker.reconnect(stage.buses[0])
     await stage.seconds(5)
     assert stage.written() == before
+
+
+async def test_what_somebody_deleted_or_changed_by_hand_is_put_right_at_the_refresh(stage: Stage) -> None:
+    await two_replicas(stage, "a", "b")
+    before = {name: replica.tiers for name, replica in stage.replicas.items()}
+    by_hand = stage.broker.connect("placement").state(ASSIGNMENT)
+    await by_hand.delete("r1", "0")
+    shard = await stage.registry_view(ASSIGNMENT, "r2", "0")
+    await by_hand.put(msgspec.structs.replace(shard, adapters=()), "r2", "0")
+    await stage.second()
+    assert [replica.tiers for replica in stage.replicas.values()] == [{}, {}]
+    await stage.seconds(60)
+    assert {name: replica.tiers for name, replica in stage.replicas.items()} == before
 
 
 async def test_the_fleet_is_told_with_what_each_replica_holds(stage: Stage) -> None:

@@ -1,0 +1,21 @@
+"""Settings that cannot work are refused with their name."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.placement.settings import PREFIX, Settings
+from shared.runtime.settings import SettingsError, read
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [("OWNERS", "0", "OWNERS must be at least 1"), ("LOST_AFTER_S", "60", "LOST_AFTER_S must be above 0 and below")],
+)
+def test_what_cannot_work_is_refused(name: str, value: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        read(Settings, PREFIX, {PREFIX + name: value})
+
+
+def test_the_defaults_work() -> None:
+    assert read(Settings, PREFIX, {}).owners == 2
