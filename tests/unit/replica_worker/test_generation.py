@@ -228,7 +228,7 @@ async def test_a_full_queue_refuses_with_an_honest_wait(tmp_path: Path, model_fo
         await small.caller.wait(lambda: running.accepted is not None)
         await small.caller.send(small.request("waits", records[1]))
         await small.until(lambda: small.replica.loader.slots.waiting == 1)
-        answer = refused(await small.caller.run(small.request("one too many", records[2])))
+        answer = refused(await small.caller.run(small.request("refused", records[2])))
         assert (answer.code, answer.elsewhere, answer.retry_after_s) == ("overloaded", True, 1.0)
         engine.go()
 
