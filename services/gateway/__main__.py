@@ -62,7 +62,7 @@ def assemble(chosen: GatewaySettings, bus: Bus, clock: Clock) -> Assembly:
     server = HttpServer(app, (chosen.host, chosen.port), chosen.slow_write_s, chosen.drain_s)
     ticks = periodically(clock, TICK_S, gateway.tick)
     reports = periodically(clock, REPORT_S, gateway.report)
-    return Assembly(following=following, server=server, parts=(post, following, ticks, reports, gateway, server))
+    return Assembly(following=following, server=server, parts=(post, following, ticks, reports, server))
 
 
 async def main() -> None:

@@ -53,7 +53,6 @@ class Gateway:
         self._following = following
         self._draws = draws
         self._sequence = 0
-        self._stopping = False
 
     def authenticate(self, authorization: str | None) -> Caller | Refusal:
         return self._directory.authenticate(authorization, self._following.current)
@@ -83,17 +82,11 @@ class Gateway:
         )
         return Admitted(self._conversations, conversation, heading)
 
-    def turned_away(self, refusal: Refusal) -> None:
-        self._desk.records.turned_away(refusal)
+    def turned_away(self, refusal: Refusal, request_id: str) -> None:
+        self._desk.records.turned_away(refusal, request_id)
 
     def not_ready(self) -> str | None:
-        return "The gateway is shutting down." if self._stopping else self._following.not_current()
-
-    async def start(self) -> None:
-        """Ready to be asked; whether it can answer is what `not_ready` says."""
-
-    async def stop(self) -> None:
-        self._stopping = True
+        return self._following.not_current()
 
     async def tick(self) -> None:
         """Deadlines, several times a second."""

@@ -43,7 +43,9 @@ class Conversation:
         self.tokens = promised_tokens(chat, target.max_context_tokens)
         self.record = record
         self.outlet = Outlet(streaming=chat.stream)
-        self.stream = Stream(request_id=record.call_id, restartable=not chat.stream, began_s=record.began_s)
+        self.stream = Stream(
+            request_id=record.call_id, restartable=not chat.stream, began_s=record.began_s, adapter=target.adapter
+        )
 
     def request(self, ask: Ask, desk: Desk) -> GenerateRequest:
         """What a replica is asked: identity by adapter and digest, never by alias."""

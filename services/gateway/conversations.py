@@ -22,6 +22,7 @@ from services.gateway.core.stream import (
     Restart,
     Step,
     Stream,
+    Wait,
 )
 from shared.messages.generation import Accepted, Answer, Queued, Refused, TokenChunk
 
@@ -33,10 +34,11 @@ class Conversations:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._live: dict[str, Conversation] = {}
+        self._waiting: list[Conversation] = []
         self._cancelled_at_s: dict[str, float] = {}
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._live) + len(self._waiting)
 
     def begin(self, conversation: Conversation, seed: int) -> None:
         """`seed` is used if the client named none."""
@@ -93,7 +95,11 @@ class Conversations:
         return {conversation.stream.replica_id for conversation in self._live.values()}
 
     def tick(self) -> None:
+        """Deadlines, and another look for those whom nobody could serve."""
         now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
+        waiting, self._waiting = self._waiting, []
+        for conversation in waiting:
+            self._apply(conversation, self._route(conversation))
         for conversation in list(self._live.values()):
             self._apply(conversation, streams.tick(conversation.stream, policy, now_s))
         old = [name for name, at_s in self._cancelled_at_s.items() if now_s - at_s > _REMEMBER_CANCELS_S]
@@ -115,6 +121,8 @@ class Conversations:
                 self._ask(conversation, action)
             case Abandon():
                 self._abandon(action)
+            case Wait():
+                self._waiting.append(conversation)
             case Reroute():
                 self._desk.records.failed_over(action.cause)
                 self._apply(conversation, self._route(conversation))
@@ -134,7 +142,8 @@ class Conversations:
             tried=stream.tried,
         )
         candidates = desk.fleet.candidates(target.pool_ids, target.adapter, now_s)
-        return streams.chosen(stream, choose(question, candidates, desk.policies.routing), now_s)
+        choice = choose(question, candidates, desk.policies.routing)
+        return streams.chosen(stream, choice, desk.policies.streams, now_s)
 
     def _ask(self, conversation: Conversation, ask: Ask) -> None:
         self._live[ask.bus_id] = conversation

@@ -71,6 +71,12 @@ class Following:
             await subscription.close()
 
     async def _follow(self) -> None:
+        try:
+            await self._listen()
+        except Exception as error:
+            _log.exception("the bus cannot be followed: this gateway will never be ready", error=error)
+
+    async def _listen(self) -> None:
         for listen in (*self._live(), *self._watches()):
             self._subscriptions.append(await self._insist(listen))
         self.full.set()

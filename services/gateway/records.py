@@ -49,8 +49,9 @@ class Records:
         self._failovers = metrics.counter("failovers_total", "Requests sent to another replica, by cause.", ["cause"])
         self._replays = metrics.counter("frame_replays_total", "Gaps in a replica's frames that were asked for again.")
 
-    def turned_away(self, refusal: Refusal) -> None:
+    def turned_away(self, refusal: Refusal, request_id: str) -> None:
         """A request that never got as far as a replica."""
+        _log.info("a request was turned away", request_id=request_id, status=refusal.status, reason=refusal.message)
         self.requests += 1
         self.refused += 1
         self._requests.labels(refusal.code or str(refusal.status)).inc()

@@ -25,11 +25,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     most_waiting_bytes: int = 1 << 20
     slow_write_s: float = 30.0
     fresh_s: float = 3.0
+    patience_s: float = 2.0
     queued_s: float = 1.0
     accept_s: float = 30.0
     first_token_s: float = 60.0
     stall_s: float = 60.0
     margin_tokens: int = 8_000
+    margin_requests: float = 2.0
     spill_above: float = 0.7
     load_bound: float = 1.25
     drain_s: float = 20.0
@@ -41,9 +43,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def streams(self) -> StreamPolicy:
         return StreamPolicy(
-            queued_s=self.queued_s, accept_s=self.accept_s, first_token_s=self.first_token_s, stall_s=self.stall_s
-        )
+            patience_s=self.patience_s, queued_s=self.queued_s, accept_s=self.accept_s,
+            first_token_s=self.first_token_s, stall_s=self.stall_s,
+        )  # fmt: skip
 
     @property
     def routing(self) -> RoutingPolicy:
-        return RoutingPolicy(margin_tokens=self.margin_tokens, spill_above=self.spill_above, bound=self.load_bound)
+        return RoutingPolicy(
+            margin_tokens=self.margin_tokens, margin_requests=self.margin_requests, spill_above=self.spill_above,
+            bound=self.load_bound,
+        )  # fmt: skip

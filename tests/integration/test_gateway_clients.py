@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
+import msgspec
 import openai
 import pytest
 from openai import OpenAI
 
 from shared.messages.generation import GenerateRequest
-from tests.support.gateway_world import ALIAS_NAME, BASE_NAME, KEY, gateway_world
+from tests.support.gateway_world import ALIAS_NAME, BASE_NAME, KEY, SETTINGS, gateway_world
 from tests.support.scripted_replica import PROMPT_TOKENS, ScriptedReplica, says
 
 Within = Callable[[float], AbstractAsyncContextManager[None]]
@@ -94,7 +95,8 @@ async def test_refusals_become_the_right_exceptions() -> None:
     async with gateway_world() as world, world.openai("sk-wrong") as client:
         with pytest.raises(openai.AuthenticationError):
             await client.chat.completions.create(model=ALIAS_NAME, messages=HELLO)
-    async with gateway_world() as world, world.openai() as client:
+    impatient = msgspec.structs.replace(SETTINGS, patience_s=0.0)
+    async with gateway_world(settings=impatient) as world, world.openai() as client:
         with pytest.raises(openai.InternalServerError) as full:
             await client.chat.completions.create(model=ALIAS_NAME, messages=HELLO)
         assert full.value.status_code == 503

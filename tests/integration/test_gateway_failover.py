@@ -41,6 +41,13 @@ def text_of(response: httpx.Response) -> str:
     return text
 
 
+async def arrived(world: World) -> None:
+    """Returns when a request is under way in the gateway."""
+    async with world.client() as client:
+        while "lorafleet_gateway_streams 1.0" not in (await client.get("/metrics")).text:
+            pass
+
+
 async def begun(replica: ScriptedReplica) -> GenerateRequest:
     """The next request of a replica, accepted."""
     request = await replica.asked.get()
@@ -98,9 +105,25 @@ async def test_c41_refused_by_all_is_503_with_retry_after() -> None:
 
 async def test_c41_without_any_replica_the_reason_is_said() -> None:
     async with gateway_world() as world:
-        response = await post(world, stream=True)
+        answer = asyncio.create_task(post(world, stream=True))
+        await arrived(world)
+        await world.clock.advance(2.1)
+        response = await answer
         assert response.status_code == 503
         assert response.json()["error"]["message"] == "No replica serves this model's pool at the moment."
+
+
+async def test_c41_a_replica_that_comes_in_time_serves_who_waits() -> None:
+    async with gateway_world(says("Good")) as world:
+        replica = world.replicas[0]
+        replica.ready = False
+        await replica.report()
+        answer = asyncio.create_task(post(world))
+        await arrived(world)
+        replica.ready = True
+        await replica.report()
+        await world.clock.advance(0.2)
+        assert text_of(await answer) == "Good"
 
 
 async def test_c80_a_prompt_that_is_too_long_is_one_clear_400() -> None:
@@ -223,3 +246,27 @@ async def test_who_works_on_what_nobody_wants_is_told_again() -> None:
         await slow.say(request, "I", "work", "on")
         assert (await slow.cancelled.get()).request_id == request.request_id
         assert slow.cancelled.empty()
+
+
+async def test_c82_a_bus_that_is_away_for_a_while_costs_no_token() -> None:
+    async with gateway_world(None) as world, streaming(world) as (response, request):
+        replica = world.replicas[0]
+        await replica.say(request, "a")
+        await world.clock.advance(0.5)
+        world.broker.disconnect(world.bus)
+        await replica.say(request, "b", "c")  # passes the gateway by
+        await world.clock.advance(10.0)  # nobody's silence counts meanwhile
+        world.broker.reconnect(world.bus)
+        await replica.say(request, "d")
+        await replica.finish(request)
+        assert "".join([text async for text in texts(response)]) == "abcd"
+
+
+async def test_c82_a_gateway_that_was_held_up_does_not_take_its_own_absence_for_silence() -> None:
+    async with gateway_world(None) as world, streaming(world) as (response, request):
+        replica = world.replicas[0]
+        await replica.say(request, "a")
+        world.clock.hold_up(5.0)
+        await world.clock.advance(0.5)
+        await replica.finish(request)
+        assert "".join([text async for text in texts(response)]) == "a"

@@ -34,6 +34,21 @@ FOREIGN_ALIAS = "globex/sales"
 SETTINGS = GatewaySettings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", port=0)
 
 
+class WorldClock(ManualClock):
+    """Stands still until it is advanced, and can jump as it does for a program that was held up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jumped_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self._jumped_s
+
+    def hold_up(self, seconds: float) -> None:
+        """Time passes in which nothing of the program ran."""
+        self._jumped_s += seconds
+
+
 @dataclass(frozen=True, kw_only=True)
 class World:
     """`replicas` are in the order in which they own ADAPTER; `bus` is the gateway's."""
@@ -41,7 +56,7 @@ class World:
     assembly: Assembly
     broker: MemoryBroker
     bus: MemoryBus
-    clock: ManualClock
+    clock: WorldClock
     replicas: list[ScriptedReplica]
 
     @property
@@ -98,7 +113,7 @@ def in_owner_order(names: list[str]) -> list[str]:
 @asynccontextmanager
 async def gateway_world(*scripts: Script | None, settings: GatewaySettings = SETTINGS) -> AsyncIterator[World]:
     """A replica for each script, first owner first. The gateway's time stands still until a test moves it."""
-    broker, clock = MemoryBroker(), ManualClock()
+    broker, clock = MemoryBroker(), WorldClock()
     await write_directory(broker.connect("registry"))
     names = in_owner_order([f"replica-{index}" for index in range(len(scripts))])
     await write_membership(broker.connect("placement"), names)

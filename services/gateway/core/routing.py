@@ -12,10 +12,12 @@ from shared.messages.reports import TIERS
 
 
 class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`margin_tokens`: how much lighter another owner must be to be worth a cold load.
-    Above `spill_above` of a pool's rows in use, no choice may lift a replica past `bound` times the mean load."""
+    """How much lighter another owner must be to be worth a cold load: by `margin_tokens`, and by as much as
+    `margin_requests` requests like this one. Above `spill_above` of a pool's rows in use, no choice may lift a
+    replica past `bound` times the mean load."""
 
     margin_tokens: int = 8_000
+    margin_requests: float = 2.0
     spill_above: float = 0.7
     bound: float = 1.25
 
@@ -38,7 +40,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """`may_change`: somebody who was not tried may become usable soon."""
+
     reason: str
+    may_change: bool = False
 
 
 def choose(question: Question, candidates: Sequence[Candidate], policy: RoutingPolicy) -> Choice | NoChoice:
@@ -46,7 +51,8 @@ def choose(question: Question, candidates: Sequence[Candidate], policy: RoutingP
     candidates = sorted(candidates, key=lambda candidate: candidate.replica_id)
     usable = [c for c in candidates if not c.unusable and c.replica_id not in question.tried]
     if not usable:
-        return NoChoice(reason=_why_none(question, candidates))
+        untried = any(c.replica_id not in question.tried for c in candidates)
+        return NoChoice(reason=_why_none(question, candidates), may_change=untried or not question.tried)
     if question.adapter_id is None:
         return _choice(_lightest(usable), "the least loaded replica of the base model")
     order = rank(question.adapter_id, {c.replica_id: c.weight for c in candidates})
@@ -54,20 +60,20 @@ def choose(question: Question, candidates: Sequence[Candidate], policy: RoutingP
     fit = {c.replica_id: c for c in usable if c.replica_id not in full}
     owners = [fit[name] for name in order[: question.owners] if name in fit]
     if owners:
-        return _among(owners, policy)
+        return _among(owners, max(policy.margin_tokens, round(policy.margin_requests * question.tokens)))
     for name in order[question.owners :]:
         if name in fit:
             return _choice(fit[name], "no owner can take it: the next in the ranking")
     return _choice(_lightest(usable), "every replica is overloaded: the least loaded")
 
 
-def _among(owners: Sequence[Candidate], policy: RoutingPolicy) -> Choice:
+def _among(owners: Sequence[Candidate], margin_tokens: int) -> Choice:
     """The owner in whose fastest tier the adapter is; load decides between two resident ones, and rank
     between two that are not, so that one of them warms up rather than both."""
     best = min(owners, key=lambda owner: (_warmth(owner), owner.load_tokens if owner.tier == "gpu" else 0))
     lightest = _lightest(owners)
-    if best.load_tokens - lightest.load_tokens > policy.margin_tokens:
-        return _choice(lightest, f"lighter than the {_place(best)} owner by more than {policy.margin_tokens} tokens")
+    if best.load_tokens - lightest.load_tokens > margin_tokens:
+        return _choice(lightest, f"lighter than the {_place(best)} owner by more than {margin_tokens} tokens")
     return _choice(best, f"the {_place(best)} owner")
 
 

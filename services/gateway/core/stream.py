@@ -8,6 +8,7 @@ import msgspec
 
 from services.gateway.core.refusal import Refusal
 from shared.messages.generation import Accepted, Finish, TokenChunk
+from shared.messages.identity import AdapterKey
 
 
 class Phase(StrEnum):
@@ -20,10 +21,12 @@ class Phase(StrEnum):
 
 
 class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Deadlines: `queued_s` for a sign of life, `accept_s` for the adapter and a place in the engine, both of
-    one attempt; `first_token_s` over all attempts; `stall_s` between two tokens. `most_attempts` replicas are
-    asked, each once; a request on which `most_deaths` of them were lost is not passed on."""
+    """Deadlines: `patience_s` until there is somebody to ask; of one attempt, `queued_s` for a sign of life and
+    `accept_s` for the adapter and a place in the engine; `first_token_s` over all attempts; `stall_s` between two
+    tokens. `most_attempts` replicas are asked, each once; a request on which `most_deaths` of them were lost is
+    not passed on."""
 
+    patience_s: float = 2.0
     queued_s: float = 1.0
     accept_s: float = 30.0
     first_token_s: float = 60.0
@@ -41,6 +44,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     restartable: bool
     began_s: float
+    adapter: AdapterKey | None = None
     phase: Phase = Phase.CHOOSING
     attempt: int = 0
     replica_id: str = ""
@@ -59,6 +63,10 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
         """The id of the current attempt on the bus: every attempt has its own, so that what an abandoned
         replica still says is told apart from what the current one says."""
         return f"{self.request_id}-{self.attempt}"
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """Nobody can be asked now: choose again a little later."""
 
 
 class Reroute(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,5 +120,5 @@ class Fail(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal
 
 
-Action = Reroute | Ask | Abandon | Open | Deliver | Restart | Fail
+Action = Wait | Reroute | Ask | Abandon | Open | Deliver | Restart | Fail
 Step = tuple[Stream, tuple[Action, ...]]

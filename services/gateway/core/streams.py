@@ -24,13 +24,19 @@ from services.gateway.core.stream import (
     Step,
     Stream,
     StreamPolicy,
+    Wait,
 )
 from shared.messages.generation import Accepted, Finish, Queued, Refused, TokenChunk
+from shared.messages.identity import AdapterKey
 
 
-def chosen(stream: Stream, choice: Choice | NoChoice, now_s: float) -> Step:
-    """The answer to Reroute, and how a request begins."""
+def chosen(stream: Stream, choice: Choice | NoChoice, policy: StreamPolicy, now_s: float) -> Step:
+    """The answer to Reroute and to Wait, and how a request begins."""
+    if stream.phase is not Phase.CHOOSING:
+        return stream, ()
     if isinstance(choice, NoChoice):
+        if choice.may_change and now_s - stream.began_s < policy.patience_s:
+            return stream, (Wait(),)
         return _fail(stream, stream.last_refusal or refusal.unavailable(choice.reason, code="no_replica"))
     attempt = stream.attempt + 1
     asked = msgspec.structs.replace(
@@ -62,6 +68,8 @@ def accepted(stream: Stream, message: Accepted, policy: StreamPolicy, now_s: flo
     """The response may begin; chunks that overtook this answer follow at once."""
     if message.request_id != stream.bus_id or stream.phase not in (Phase.ASKED, Phase.QUEUED):
         return stream, ()
+    if (message.adapter_id, message.digest) != _identity(stream.adapter):
+        return lost(stream, f"Replica {stream.replica_id} accepted another adapter than it was asked for.", policy)
     actions: tuple[Action, ...] = () if stream.opened else (Open(accepted=message),)
     state = msgspec.structs.replace(
         stream, phase=Phase.ACCEPTED, incarnation=message.incarnation, since_s=now_s, opened=True, early=()
@@ -150,6 +158,10 @@ def overflowed(stream: Stream, most_bytes: int) -> Step:
     """The reader is too slow for what the gateway may keep for it."""
     message = f"The client reads too slowly: {most_bytes} bytes wait for it."
     return _fail(stream, refusal.failed(message, code="slow_reader"), tell=True)
+
+
+def _identity(adapter: AdapterKey | None) -> tuple[str | None, str | None]:
+    return (adapter.adapter_id, adapter.digest) if adapter is not None else (None, None)
 
 
 def _finish(stream: Stream, piece: TokenChunk, finish: Finish, policy: StreamPolicy) -> Step:

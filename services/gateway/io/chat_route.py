@@ -43,7 +43,7 @@ class ChatRoute:
         except ClientGone:
             return
         if isinstance(admitted, Refusal):
-            self._door.turned_away(admitted)
+            self._door.turned_away(admitted, head["x-request-id"])
             await _send_refusal(send, admitted, head)
             return
         request, exchange = admitted

@@ -40,8 +40,8 @@ class Door(Protocol):
     def unique_id(self) -> str:
         """An id that nobody has had before."""
 
-    def turned_away(self, refusal: Refusal) -> None:
-        """Count a request that was refused before `begin` took it."""
+    def turned_away(self, refusal: Refusal, request_id: str) -> None:
+        """Record a request that was refused before `begin` took it."""
 
     def not_ready(self) -> str | None:
         """Why no request can be served now, in one sentence, or None."""

@@ -108,7 +108,23 @@ def test_c41_when_nobody_can_the_reason_names_everyone() -> None:
     assert f"{FIRST}: already tried" in outcome.reason
     assert f"{SECOND}: it drains" in outcome.reason
     empty = choose(question(), [], POLICY)
-    assert empty == NoChoice(reason="No replica serves this model's pool at the moment.")
+    assert empty == NoChoice(reason="No replica serves this model's pool at the moment.", may_change=True)
+
+
+def test_waiting_makes_sense_as_long_as_somebody_was_not_tried() -> None:
+    everyone = [{"unusable": "it drains"}, {}, {}]
+    all_but_one = choose(question(tried=(SECOND, THIRD)), fleet(*everyone), POLICY)
+    all_of_them = choose(question(tried=(FIRST, SECOND, THIRD)), fleet(*everyone), POLICY)
+    assert [outcome.may_change for outcome in (all_but_one, all_of_them) if isinstance(outcome, NoChoice)] == [
+        True,
+        False,
+    ]
+
+
+def test_the_margin_grows_with_the_request() -> None:
+    candidates = fleet({}, {"tier": "gpu", "load_tokens": 1_900})
+    assert chosen(*candidates).replica_id == FIRST
+    assert chosen(*candidates, tokens=1_000).replica_id == SECOND
 
 
 candidates = st.lists(

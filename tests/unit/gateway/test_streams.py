@@ -21,8 +21,10 @@ from services.gateway.core.stream import (
     Step,
     Stream,
     StreamPolicy,
+    Wait,
 )
 from shared.messages.generation import Accepted, Finish, Queued, Refused, TokenChunk, Usage
+from tests.unit.gateway.samples import ADAPTER
 
 POLICY = StreamPolicy(queued_s=1.0, accept_s=30.0, first_token_s=60.0, stall_s=20.0, most_attempts=3, most_deaths=2)
 USAGE = Usage(prompt_tokens=3, completion_tokens=2)
@@ -32,7 +34,7 @@ class Life:
     """One request, driven by what is heard; keeps every action that came of it."""
 
     def __init__(self, *, restartable: bool = False) -> None:
-        self.stream = Stream(request_id="q", restartable=restartable, began_s=0.0)
+        self.stream = Stream(request_id="q", restartable=restartable, began_s=0.0, adapter=ADAPTER)
         self.actions: list[Action] = []
         self.now_s = 0.0
 
@@ -47,15 +49,16 @@ class Life:
             if replica_id is None
             else Choice(replica_id=replica_id, pool_id="p", incarnation="i", reason="first")
         )
-        return self.take(streams.chosen(self.stream, choice, self.now_s))
+        return self.take(streams.chosen(self.stream, choice, POLICY, self.now_s))
 
     def queue(self, attempt: int = 1) -> tuple[Action, ...]:
         message = Queued(request_id=f"q-{attempt}", replica_id="r", incarnation="i1")
         return self.take(streams.queued(self.stream, message, self.now_s))
 
-    def accept(self, attempt: int = 1) -> tuple[Action, ...]:
+    def accept(self, attempt: int = 1, digest: str | None = None) -> tuple[Action, ...]:
         message = Accepted(
-            request_id=f"q-{attempt}", replica_id="r", incarnation="i1", tier="gpu", prompt_tokens=3, seed=1
+            request_id=f"q-{attempt}", replica_id="r", incarnation="i1", tier="gpu", prompt_tokens=3, seed=1,
+            adapter_id=ADAPTER.adapter_id, digest=ADAPTER.digest if digest is None else digest,
         )  # fmt: skip
         return self.take(streams.accepted(self.stream, message, POLICY, self.now_s))
 
@@ -212,6 +215,29 @@ def test_refused_and_nobody_else_is_the_last_refusal() -> None:
     life.choose("r0")
     life.refuse("draining")
     assert failure(life.choose(None)).message == "It is draining."
+
+
+def test_somebody_may_come_so_a_request_waits_a_little() -> None:
+    life = Life()
+    nobody = NoChoice(reason="Nobody is ready.", may_change=True)
+    assert life.take(streams.chosen(life.stream, nobody, POLICY, 1.9)) == (Wait(),)
+    assert life.tick(1.95) == ()
+    assert failure(life.take(streams.chosen(life.stream, nobody, POLICY, 2.0))).message == "Nobody is ready."
+
+
+def test_who_waits_for_somebody_may_leave() -> None:
+    life = Life()
+    life.take(streams.chosen(life.stream, NoChoice(reason="Nobody.", may_change=True), POLICY, 0.0))
+    assert [type(action) for action in life.take(streams.left(life.stream, "The client left."))] == [Fail]
+    assert life.choose("r0") == ()
+
+
+def test_a_replica_that_accepts_another_version_is_not_listened_to() -> None:
+    life = Life()
+    life.choose("r0")
+    life.queue()
+    assert moved(life.accept(digest="e" * 64)) == ("lost", True)
+    assert life.stream.opened is False
 
 
 def test_nobody_at_all() -> None:

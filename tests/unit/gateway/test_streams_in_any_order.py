@@ -22,6 +22,7 @@ from services.gateway.core.stream import (
     Step,
     Stream,
     StreamPolicy,
+    Wait,
 )
 from shared.messages.generation import Accepted, Finish, Queued, Refused, TokenChunk, Usage
 
@@ -59,7 +60,7 @@ class Client:
                 self.unfinished.add(action.bus_id)
             case Abandon():
                 self.unfinished.remove(action.bus_id)
-            case Reroute():
+            case Reroute() | Wait():
                 self.choosing = True
             case Open():
                 self.opened += 1
@@ -153,7 +154,7 @@ def test_no_order_of_events_repeats_or_loses_a_token(
         now_s += pause_s
         if client.choosing and not client.over:
             client.choosing = False
-            client.take(streams.chosen(client.stream, offered(replica_id, client.stream), now_s))
+            client.take(streams.chosen(client.stream, offered(replica_id, client.stream), POLICY, now_s))
         for event in happens:
             client.take(event(client.stream, now_s))
 
@@ -165,7 +166,7 @@ def test_every_request_ends(script: list[tuple[list[Event], float, str | None]],
     for happens, _, replica_id in script:
         if client.choosing and not client.over:
             client.choosing = False
-            client.take(streams.chosen(client.stream, offered(replica_id, client.stream), now_s))
+            client.take(streams.chosen(client.stream, offered(replica_id, client.stream), POLICY, now_s))
         for event in happens:
             client.take(event(client.stream, now_s))
     while not client.over:
@@ -173,7 +174,7 @@ def test_every_request_ends(script: list[tuple[list[Event], float, str | None]],
         assert now_s < 100.0
         if client.choosing:
             client.choosing = False
-            client.take(streams.chosen(client.stream, offered("r0", client.stream), now_s))
+            client.take(streams.chosen(client.stream, offered("r0", client.stream), POLICY, now_s))
         client.take(streams.tick(client.stream, POLICY, now_s))
 
 
@@ -181,6 +182,6 @@ def offered(replica_id: str | None, stream: Stream) -> Choice | NoChoice:
     """What routing would say: never a replica that was tried."""
     free = [name for name in ("r0", "r1", "r2", "r3") if name not in stream.tried]
     if replica_id is None or not free:
-        return NoChoice(reason="Nobody is there.")
+        return NoChoice(reason="Nobody is there.", may_change=not stream.tried)
     chosen = replica_id if replica_id in free else free[0]
     return Choice(replica_id=chosen, pool_id="p", incarnation="i", reason="")

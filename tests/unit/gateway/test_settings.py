@@ -1,0 +1,31 @@
+"""What the environment may say."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.gateway.settings import PREFIX, GatewaySettings
+from shared.runtime.settings import SettingsError, read
+
+GIVEN = {
+    "LORAFLEET_GATEWAY_NATS_URL": "nats://x",
+    "LORAFLEET_GATEWAY_NATS_USER": "gateway",
+    "LORAFLEET_GATEWAY_NATS_PASSWORD": "secret",
+    "LORAFLEET_GATEWAY_GATEWAY_ID": "gateway-0",
+}
+
+
+def test_what_must_be_said_is_enough() -> None:
+    settings = read(GatewaySettings, PREFIX, GIVEN)
+    assert (settings.streams.queued_s, settings.routing.bound) == (1.0, 1.25)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(SettingsError, match="LORAFLEET_GATEWAY_PROT"):
+        read(GatewaySettings, PREFIX, GIVEN | {"LORAFLEET_GATEWAY_PROT": "1"})
+
+
+@pytest.mark.parametrize("gateway_id", ["", "a.b", "a b", "x" * 49])
+def test_an_id_that_cannot_be_part_of_a_subject_is_refused(gateway_id: str) -> None:
+    with pytest.raises(SettingsError, match="gateway_id"):
+        read(GatewaySettings, PREFIX, GIVEN | {"LORAFLEET_GATEWAY_GATEWAY_ID": gateway_id})
