@@ -56,16 +56,13 @@ class Autoscaler:
         self._open: list[Subscription] = []
 
     async def start(self) -> None:
-        """Listen, and take up the wishes on record. Raises BusUnavailable; nothing was written then."""
-        self._open.append(await self._bus.subscribe(REPLICA_REPORT, self._on_replica))
-        self._open.append(await self._bus.subscribe(GATEWAY_REPORT, self._on_gateway))
-        now_s = self._clock.now_s()
-        for entry in await self._wishes_kept.entries():
-            if entry.value is not None:
-                pool_id, desired = entry.value.pool_id, entry.value.desired
-                self._published[pool_id] = desired
-                self._wishes[pool_id] = remembered_wish(pool_id, desired, now_s)
-        self._filled_at_s = now_s + self._policy.fill_s
+        """Listen, and take up the wishes on record. Raises BusUnavailable; nothing was written then, and
+        nothing is left running."""
+        try:
+            await self._listen()
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         while self._open:
@@ -90,6 +87,17 @@ class Autoscaler:
         except BusUnavailable as error:
             _log.warning("fleet metrics or a wish could not be sent; the next turn does it", error=error)
         self._forget(now_s)
+
+    async def _listen(self) -> None:
+        self._open.append(await self._bus.subscribe(REPLICA_REPORT, self._on_replica))
+        self._open.append(await self._bus.subscribe(GATEWAY_REPORT, self._on_gateway))
+        now_s = self._clock.now_s()
+        for entry in await self._wishes_kept.entries():
+            if entry.value is not None:
+                pool_id, desired = entry.value.pool_id, entry.value.desired
+                self._published[pool_id] = desired
+                self._wishes[pool_id] = remembered_wish(pool_id, desired, now_s)
+        self._filled_at_s = now_s + self._policy.fill_s
 
     def _decide(self, pools: dict[str, PoolLoad], now_s: float) -> None:
         for pool_id, load in pools.items():

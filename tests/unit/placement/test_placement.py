@@ -10,6 +10,7 @@ import pytest
 
 from services.placement.app import Placement, PlacementPolicy
 from shared.bus.memory import MemoryBroker, MemoryBus
+from shared.bus.port import BusUnavailable
 from shared.contracts.catalog import ADAPTER, ASSIGNMENT, BASE_MODEL, DRAIN, FLEET, MEMBERSHIP, OWNER_COUNT, OWNERS
 from shared.messages.desired import AdapterRecord, DrainOrder, Member
 from shared.messages.identity import key_of
@@ -106,6 +107,16 @@ async def test_nothing_is_decided_before_the_view_has_filled(stage: Stage) -> No
     await stage.second()
     assert set(await stage.members()) == {"r1"}
     assert placement.unready_reason() is None
+
+
+async def test_a_start_without_a_bus_leaves_nothing_running(stage: Stage) -> None:
+    bus = stage.broker.connect("placement")
+    placement = placement_on(bus, stage.clock, PlacementPolicy())
+    stage.broker.disconnect(bus)
+    with pytest.raises(BusUnavailable):
+        await placement.start()
+    assert not any(stage.broker.live.values())
+    assert not any(bucket.watches for bucket in stage.broker.buckets.values())
 
 
 async def test_two_replicas_own_every_adapter_and_one_of_them_first(stage: Stage) -> None:
