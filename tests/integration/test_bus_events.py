@@ -119,7 +119,10 @@ async def test_a_durable_goes_on_where_it_was(world: World) -> None:
     assert first.calls == ["a1"]
 
 
-async def test_a_fact_in_the_hands_of_one_who_leaves_goes_to_another(world: World) -> None:
+async def test_a_fact_in_the_hands_of_one_who_leaves_goes_to_another_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.bus.nats_events.ACK_WAIT_S", 3600.0)
     pipeline, leaving, heard, taken = (
         await world.connect("pipeline"),
         await world.connect("registry"),
@@ -160,6 +163,7 @@ async def test_a_consumer_may_close_itself_from_its_handler(world: World) -> Non
 
     async def close_after_first(message: AdapterRegistered, ids: Ids) -> None:
         await consuming.close()
+        await asyncio.sleep(0)
         await heard(message.adapter_id)
 
     consuming = await registry.consume(catalog.ADAPTER_REGISTERED, "registry", close_after_first)

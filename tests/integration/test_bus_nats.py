@@ -21,9 +21,10 @@ from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids
 from shared.contracts import catalog
 from shared.contracts.permissions import PROVISIONER
 from shared.contracts.streams import EVENT_STREAM, buckets, event_stream
+from shared.messages.adapters import AdapterRegistered
 from shared.messages.desired import TenantRecord
 from shared.messages.generation import Cancel
-from shared.messages.operations import HoldResult, LoadAdapter
+from shared.messages.operations import AskState, HoldResult, LoadAdapter
 from tests.support.bus_samples import gateway_report, registered, sample
 from tests.support.bus_worlds import Heard, NatsWorld, until, world_of
 
@@ -175,6 +176,19 @@ async def test_messages_dropped_for_a_slow_handler_are_reported(
     go_on.set()
 
 
+class Ticks:
+    """A fact that fails each time it comes: now, after 0.1 s, after another 0.5 s. Three ticks are three
+    ACK_WAIT_S of 0.2 s: whatever should have come again by then has."""
+
+    def __init__(self) -> None:
+        self.heard = Heard()
+
+    async def count(self, message: AdapterRegistered) -> None:
+        if message.adapter_id == "tick":
+            await self.heard("tick")
+            raise RuntimeError("not yet")
+
+
 @pytest.mark.parametrize("renewing", [True, False], ids=["renewed", "planted: not renewed"])
 async def test_a_long_handler_keeps_its_message(
     world: NatsWorld, monkeypatch: pytest.MonkeyPatch, renewing: bool
@@ -182,22 +196,36 @@ async def test_a_long_handler_keeps_its_message(
     monkeypatch.setattr(nats_events, "ACK_WAIT_S", 0.2)
     if not renewing:
         monkeypatch.setattr(nats_events.Consumption, "_renew", lambda self, reply: asyncio.sleep(0))
-    pipeline, heard, ticks, finish = await world.connect("pipeline"), Heard(), Heard(), asyncio.Event()
+    pipeline, heard, ticks, finish = await world.connect("pipeline"), Heard(), Ticks(), asyncio.Event()
 
-    async def take(message: Any, ids: Ids) -> None:
-        if message.adapter_id == "tick":
-            await ticks("tick")
-            raise RuntimeError("comes again after 0.1 s, then after another 0.5 s")
+    async def take(message: AdapterRegistered, ids: Ids) -> None:
+        await ticks.count(message)
         await heard(message.adapter_id)
         await finish.wait()
 
-    for name in ("long", "tick"):
+    for name, reached in (("long", heard), ("tick", ticks.heard)):
         await (await world.connect("registry")).consume(catalog.ADAPTER_REGISTERED, "registry", take)
         await pipeline.publish(catalog.ADAPTER_REGISTERED, registered(name))
-        await (heard if name == "long" else ticks).reach(1)
-    await (ticks.reach(3) if renewing else heard.reach(2))
+        await reached.reach(1)
+    await (ticks.heard.reach(3) if renewing else heard.reach(2))
     finish.set()
     assert heard.calls == (["long"] if renewing else ["long", "long"])
+
+
+async def test_an_undecodable_fact_never_comes_again(
+    world: NatsWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nats_events, "ACK_WAIT_S", 0.2)
+    pipeline, registry, ticks = await world.connect("pipeline"), await world.connect("registry"), Ticks()
+
+    async def take(message: AdapterRegistered, ids: Ids) -> None:
+        await ticks.count(message)
+
+    await registry.consume(catalog.ADAPTER_REGISTERED, "registry", take)
+    await pipeline.publish(replace(catalog.ADAPTER_REGISTERED, message=AskState), AskState())
+    await pipeline.publish(catalog.ADAPTER_REGISTERED, registered("tick"))
+    await ticks.heard.reach(3)
+    assert caplog.text.count("not a message of channel adapter.registered") == 1
 
 
 async def test_provisioning_again_changes_nothing_and_a_changed_limit_is_applied(

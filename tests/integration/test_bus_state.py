@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -101,7 +102,12 @@ async def test_a_watch_is_full_when_it_returns_and_then_follows(world: World) ->
     for n in range(MANY):
         await writer.put(tenant(f"t{n}", n), f"t{n}")
     await writer.delete("t0")
-    await reader.state(catalog.TENANT).watch(heard)
+
+    async def slowly(change: Change[TenantRecord]) -> None:
+        await asyncio.sleep(0)
+        await heard(change)
+
+    await reader.state(catalog.TENANT).watch(slowly)
     assert told(heard.calls) == [(f"t{n}", n) for n in range(1, MANY)]
     await writer.put(tenant("t1", 0.5), "t1")
     await writer.delete("t2")
@@ -187,6 +193,7 @@ async def test_a_watch_may_be_closed_by_the_one_it_tells(world: World) -> None:
 
     async def close(change: Change[TenantRecord]) -> None:
         await watch.close()
+        await asyncio.sleep(0)
         await heard(change)
 
     watch = await gateway.state(catalog.TENANT).watch(close)

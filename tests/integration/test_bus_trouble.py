@@ -134,6 +134,7 @@ async def test_a_handler_may_close_its_own_subscription(world: World) -> None:
 
     async def close_after_first(message: Any, ids: Ids) -> None:
         await subscription.close()
+        await asyncio.sleep(0)
         await heard(message.sequence)
 
     subscription = await worker.subscribe(catalog.GATEWAY_REPORT, close_after_first)

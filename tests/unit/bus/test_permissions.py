@@ -15,7 +15,7 @@ from shared.contracts.permissions import (
     require_reader,
     require_writer,
 )
-from shared.contracts.streams import bucket_stream, key_prefix
+from shared.contracts.streams import bucket_stream, durables, key_prefix
 
 
 def test_the_catalog_decides_who_writes_and_reads() -> None:
@@ -68,6 +68,11 @@ def test_a_gateway_is_granted_this_and_no_more() -> None:
 
 def test_only_those_who_are_asked_may_answer() -> None:
     assert {service for service in Service if grants(service).answers} == {Service.WORKER, Service.PLACEMENT}
+
+
+def test_who_shares_a_durable_may_use_that_one_only() -> None:
+    used = {subject for subject in grants(Service.REGISTRY).publish if ".CONSUMER.MSG.NEXT." in subject}
+    assert {subject.rpartition(".")[2] for subject in used} == {durable.name for durable in durables()}
 
 
 def test_who_names_its_own_durables_is_kept_from_those_of_others() -> None:
