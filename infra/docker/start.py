@@ -18,10 +18,9 @@ from infra.nats.credentials import load_or_create
 from infra.nats.program import find_nats_server
 from shared.contracts.permissions import PROVISIONER
 
-_SERVICES = {
-    "gateway": "GATEWAY", "registry": "REGISTRY", "placement": "PLACEMENT", "autoscaler": "AUTOSCALER",
-    "replica_worker": "WORKER",
-}  # fmt: skip
+_WORDS = {"gateway": "GATEWAY", "registry": "REGISTRY", "placement": "PLACEMENT", "autoscaler": "AUTOSCALER"}
+PREFIXES = {name: f"LORAFLEET_{word}_" for name, word in {**_WORDS, "replica_worker": "WORKER"}.items()}
+"""By service, what its settings start with."""
 
 
 def main(name: str) -> None:
@@ -32,13 +31,13 @@ def main(name: str) -> None:
         _become("infra.nats.provision", _login("LORAFLEET_PROVISION_", PROVISIONER))
     if name == "demo":
         _become("infra.docker.demo", {})
-    if name not in _SERVICES:
-        raise SystemExit(f"{name} is no process of the fleet: nats, provision, demo, {', '.join(_SERVICES)}")
+    if name not in PREFIXES:
+        raise SystemExit(f"{name} is no process of the fleet: nats, provision, demo, {', '.join(PREFIXES)}")
     _become(f"services.{name}", _service_environment(name))
 
 
 def _service_environment(name: str) -> dict[str, str]:
-    prefix = f"LORAFLEET_{_SERVICES[name]}_"
+    prefix = PREFIXES[name]
     own = _login(prefix, name)
     if name == "registry":
         own[f"{prefix}ADMIN_KEY"] = secret_file.load_or_create(SECRETS).admin_key
