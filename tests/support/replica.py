@@ -221,6 +221,8 @@ class Rig:
     async def restart_after_kill(self, engine: Engine) -> None:
         """A new process on what a killed one left: nothing of the old one is told that it ends."""
         await self.replica.close()
+        await self.residency.stop()
+        await self.frames.stop()
         self.engine = engine
         self.replica = self._build("second")
         await self.frames.start()
