@@ -266,6 +266,7 @@ async def test_c82_a_gateway_that_was_held_up_does_not_take_its_own_absence_for_
     async with gateway_world(None) as world, streaming(world) as (response, request):
         replica = world.replicas[0]
         await replica.say(request, "a")
+        await world.clock.advance(0.5)
         world.clock.hold_up(5.0)
         await world.clock.advance(0.5)
         await replica.finish(request)

@@ -96,7 +96,7 @@ def chunk(stream: Stream, piece: TokenChunk, policy: StreamPolicy, now_s: float)
 
     A last chunk without tokens stands where the next token would.
     """
-    if stream.phase is Phase.DONE or piece.request_id != stream.bus_id:
+    if piece.request_id != stream.bus_id or stream.phase in (Phase.CHOOSING, Phase.DONE):
         return stream, ()
     if stream.phase in (Phase.ASKED, Phase.QUEUED):
         return msgspec.structs.replace(stream, early=(*stream.early, piece)), ()

@@ -84,36 +84,56 @@ class Client:
             self.over = True
 
 
-def chunk(attempt: int, position: int) -> TokenChunk:
+def id_of(stream: Stream, back: int) -> str:
+    """On the bus, of the current attempt or of one before it."""
+    return f"q-{stream.attempt - back}"
+
+
+def chunk(request_id: str, position: int) -> TokenChunk:
     if position == len(ANSWER):
-        return TokenChunk(request_id=f"q-{attempt}", position=position, token_ids=(), text="", finish=END)
-    return TokenChunk(request_id=f"q-{attempt}", position=position, token_ids=(position,), text=ANSWER[position])
+        return TokenChunk(request_id=request_id, position=position, token_ids=(), text="", finish=END)
+    return TokenChunk(request_id=request_id, position=position, token_ids=(position,), text=ANSWER[position])
 
 
-def heard_chunks(attempt: int, first: int, last: int) -> list[Event]:
+def said(back: int, first: int, last: int) -> list[Event]:
+    """A run of chunks; backwards it is none."""
+
     def event(position: int) -> Event:
-        return lambda stream, now_s: streams.chunk(stream, chunk(attempt, position), POLICY, now_s)
+        return lambda stream, now_s: streams.chunk(stream, chunk(id_of(stream, back), position), POLICY, now_s)
 
     return [event(position) for position in range(first, last + 1)]
 
 
-def queued(attempt: int) -> list[Event]:
-    message = Queued(request_id=f"q-{attempt}", replica_id="r", incarnation="i")
-    return [lambda stream, now_s: streams.queued(stream, message, now_s)]
+def queued(back: int) -> list[Event]:
+    def event(stream: Stream, now_s: float) -> Step:
+        message = Queued(request_id=id_of(stream, back), replica_id="r", incarnation="i")
+        return streams.queued(stream, message, now_s)
+
+    return [event]
 
 
-def accepted(attempt: int) -> list[Event]:
-    message = Accepted(request_id=f"q-{attempt}", replica_id="r", incarnation="i", tier="gpu", prompt_tokens=1, seed=1)
-    return [lambda stream, now_s: streams.accepted(stream, message, POLICY, now_s)]
+def accepted(back: int) -> list[Event]:
+    def event(stream: Stream, now_s: float) -> Step:
+        message = Accepted(
+            request_id=id_of(stream, back), replica_id="r", incarnation="i", tier="gpu", prompt_tokens=1, seed=1
+        )  # fmt: skip
+        return streams.accepted(stream, message, POLICY, now_s)
+
+    return [event]
 
 
-def refused(attempt: int, elsewhere: bool) -> list[Event]:
-    message = Refused(request_id=f"q-{attempt}", replica_id="r", code="draining", message="No.", elsewhere=elsewhere)
-    return [lambda stream, _: streams.refused(stream, message, POLICY)]
+def refused(back: int, elsewhere: bool) -> list[Event]:
+    def event(stream: Stream, now_s: float) -> Step:
+        message = Refused(
+            request_id=id_of(stream, back), replica_id="r", code="draining", message="No.", elsewhere=elsewhere
+        )  # fmt: skip
+        return streams.refused(stream, message, POLICY)
+
+    return [event]
 
 
-def unanswered(attempt: int) -> list[Event]:
-    return [lambda stream, _: streams.unanswered(stream, f"q-{attempt}", POLICY)]
+def unanswered(back: int) -> list[Event]:
+    return [lambda stream, _: streams.unanswered(stream, id_of(stream, back), POLICY)]
 
 
 def lost() -> list[Event]:
@@ -128,53 +148,57 @@ def ticked() -> list[Event]:
     return [lambda stream, now_s: streams.tick(stream, POLICY, now_s)]
 
 
-attempts = st.integers(1, 4)
+backs = st.sampled_from([0, 0, 0, 1])
 positions = st.integers(0, len(ANSWER))
 events = st.one_of(
-    st.builds(queued, attempts),
-    st.builds(accepted, attempts),
-    st.builds(heard_chunks, attempts, positions, positions),
-    st.builds(heard_chunks, attempts, st.just(0), st.just(len(ANSWER))),
-    st.builds(refused, attempts, st.booleans()),
-    st.builds(unanswered, attempts),
+    st.builds(accepted, backs),
+    st.builds(said, backs, st.just(0), positions),
+    st.builds(said, backs, positions, positions),
     st.builds(lost),
+    st.builds(queued, backs),
+    st.builds(refused, backs, st.booleans()),
+    st.builds(unanswered, backs),
     st.builds(ticked),
     st.builds(left),
 )
-turns = st.tuples(events, st.sampled_from([0.0, 0.0, 0.0, 1.5, 6.0]), st.sampled_from(["r0", "r1", "r2", "r3", None]))
+replica_ids = st.sampled_from(["r0", "r1", "r2", "r3", "r0", "r1", "r2", "r3", None])
+turns = st.tuples(events, st.sampled_from([0.0, 0.0, 0.0, 1.5, 6.0]), replica_ids)
+scripts = st.lists(turns, max_size=25)
+Script = list[tuple[list[Event], float, str | None]]
 
 
-@settings(max_examples=500)
-@given(st.lists(turns, max_size=25), st.booleans())
-def test_no_order_of_events_repeats_or_loses_a_token(
-    script: list[tuple[list[Event], float, str | None]], whole: bool
-) -> None:
-    client, now_s = Client(restartable=whole), 0.0
+def play(client: Client, script: Script) -> float:
+    """When the last of it happened."""
+    now_s = 0.0
     for happens, pause_s, replica_id in script:
         now_s += pause_s
-        if client.choosing and not client.over:
-            client.choosing = False
-            client.take(streams.chosen(client.stream, offered(replica_id, client.stream), POLICY, now_s))
+        choose(client, replica_id, now_s)
         for event in happens:
             client.take(event(client.stream, now_s))
+    return now_s
 
 
-@given(st.lists(turns, max_size=25), st.booleans())
-def test_every_request_ends(script: list[tuple[list[Event], float, str | None]], whole: bool) -> None:
+def choose(client: Client, replica_id: str | None, now_s: float) -> None:
+    if client.choosing and not client.over:
+        client.choosing = False
+        client.take(streams.chosen(client.stream, offered(replica_id, client.stream), POLICY, now_s))
+
+
+@settings(max_examples=1_000)
+@given(scripts, st.booleans())
+def test_no_order_of_events_repeats_or_loses_a_token(script: Script, whole: bool) -> None:
+    play(Client(restartable=whole), script)
+
+
+@given(scripts, st.booleans())
+def test_every_request_ends(script: Script, whole: bool) -> None:
     """Time alone ends what nobody answers."""
-    client, now_s = Client(restartable=whole), 0.0
-    for happens, _, replica_id in script:
-        if client.choosing and not client.over:
-            client.choosing = False
-            client.take(streams.chosen(client.stream, offered(replica_id, client.stream), POLICY, now_s))
-        for event in happens:
-            client.take(event(client.stream, now_s))
+    client = Client(restartable=whole)
+    now_s = begun_s = play(client, script)
     while not client.over:
         now_s += 1.0
-        assert now_s < 100.0
-        if client.choosing:
-            client.choosing = False
-            client.take(streams.chosen(client.stream, offered("r0", client.stream), POLICY, now_s))
+        assert now_s - begun_s < 100.0
+        choose(client, "r0", now_s)
         client.take(streams.tick(client.stream, POLICY, now_s))
 
 
