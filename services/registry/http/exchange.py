@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request, Response
@@ -69,9 +69,10 @@ async def body(request: Request, kind: type[T], *, absent: T | None = None) -> T
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        _refuse(str(error))
+        _require_json(raw)  # a wrong field is found before a missing bracket, which is the worse fault
+        raise _misfit(str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Problem(400, f"The body is not JSON: {error}.", "malformed_json") from error
+        raise _malformed(error) from error
 
 
 async def limited(request: Request, limit_bytes: int) -> AsyncIterator[bytes]:
@@ -110,7 +111,18 @@ async def _raw(request: Request) -> bytes:
     return b"".join([chunk async for chunk in limited(request, LARGEST_BODY_BYTES)])
 
 
-def _refuse(reason: str) -> NoReturn:
+def _require_json(raw: bytes) -> None:
+    try:
+        msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _malformed(error) from error
+
+
+def _malformed(error: Exception) -> Problem:
+    return Problem(400, f"The body is not JSON: {error}.", "malformed_json")
+
+
+def _misfit(reason: str) -> Problem:
     """msgspec's "Expected `int`, got `str` - at `$.rank`" as a sentence and the field in it."""
     what, _, place = reason.partition(" - at ")
     field = place.strip("`").removeprefix("$.") or None
@@ -118,5 +130,4 @@ def _refuse(reason: str) -> NoReturn:
         named = what.rpartition(" ")[2].strip("`")
         field = f"{field}.{named}" if field else named
     text = what.replace("`", "'")
-    sentence = f"{text}, at {field}." if place else f"{text}."
-    raise Problem(422, sentence, "invalid_body", field)
+    return Problem(422, f"{text}, at {field}." if place else f"{text}.", "invalid_body", field)

@@ -19,7 +19,7 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     reason = await registry_of(request).unready_reason()
     if reason is not None:
-        raise busy(reason, "not_ready")
+        raise busy(f"The registry is not ready: {reason}.", "not_ready")
     return answer({"status": "ok"})
 
 

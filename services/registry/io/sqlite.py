@@ -36,10 +36,15 @@ def make_folder(engine: AsyncEngine) -> None:
 def _on_connect(connection: Any, record: object) -> None:
     # The driver must not begin transactions by its own rules: `_on_begin` does.
     connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in _PRAGMAS:
-        cursor.execute(pragma)
-    cursor.close()
+    try:
+        cursor = connection.cursor()
+        for pragma in _PRAGMAS:
+            cursor.execute(pragma)
+        cursor.close()
+    except BaseException:
+        # The pool does not know it yet, so nobody else would end its thread.
+        connection.close()
+        raise
 
 
 def _on_begin(connection: Connection) -> None:
