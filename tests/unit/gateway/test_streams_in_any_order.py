@@ -122,6 +122,16 @@ def accepted(back: int) -> list[Event]:
     return [event]
 
 
+def served(last: int) -> list[Event]:
+    """What usually happens, so that the unusual happens at every stage of it."""
+    return [*queued(0), *accepted(0), *said(0, 0, last)]
+
+
+def overtaken(last: int) -> list[Event]:
+    """The same, but the first tokens come before the word that they will."""
+    return [*said(0, 0, last), *accepted(0)]
+
+
 def refused(back: int, elsewhere: bool) -> list[Event]:
     def event(stream: Stream, now_s: float) -> Step:
         message = Refused(
@@ -151,6 +161,8 @@ def ticked() -> list[Event]:
 backs = st.sampled_from([0, 0, 0, 1])
 positions = st.integers(0, len(ANSWER))
 events = st.one_of(
+    st.builds(served, positions),
+    st.builds(overtaken, positions),
     st.builds(accepted, backs),
     st.builds(said, backs, st.just(0), positions),
     st.builds(said, backs, positions, positions),
