@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import msgspec
@@ -15,7 +14,7 @@ from services.registry.__main__ import Assembly, assemble
 from services.registry.settings import Settings
 from shared.bus.port import Bus, Ids
 from shared.contracts import catalog
-from shared.contracts.channel import Channel, Service
+from shared.contracts.channel import Service
 from shared.messages.adapters import AdapterRegistered
 from shared.messages.operations import (
     AskFleet,
@@ -29,11 +28,9 @@ from shared.messages.operations import (
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import Metrics
 from tests.support.adapter_files import BASE, Recipe, announcement, file_of, write_folder
-
-R = TypeVar("R")
+from tests.support.registry_watch import eventually
 
 ADMIN_KEY = "an-admin-key-for-tests"
-DEADLINE_S = 10.0
 Connect = Callable[[str], Awaitable[Bus]]
 """A bus for a service by its name."""
 
@@ -171,32 +168,3 @@ def summary(replica_id: str, pool_id: str, **changes: Any) -> ReplicaSummary:
         "running": 0, "queue_depth": 0, "tokens_in_flight": 0, "assigned": 0, "gpu": 0, "ram": 0, "disk": 0,
     }  # fmt: skip
     return ReplicaSummary(**{**said, **changes})
-
-
-class Heard:
-    """The facts of one channel, as they were published."""
-
-    def __init__(self) -> None:
-        self.messages: list[Any] = []
-
-    async def follow(self, bus: Bus, channel: Channel[Any, Any]) -> Heard:
-        await bus.consume(channel, "test", self._on_message)
-        return self
-
-    async def first(self, count: int = 1) -> list[Any]:
-        await eventually(lambda: _true(len(self.messages) >= count))
-        return self.messages
-
-    async def _on_message(self, message: Any, ids: Ids) -> None:
-        self.messages.append(message)
-
-
-async def _true(value: bool) -> bool:
-    return value
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again, letting everybody else run in between, until it holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not await holds():  # noqa: ASYNC110 - a row or a key offers no event to wait for
-            await asyncio.sleep(0)

@@ -1,0 +1,117 @@
+"""Deploying, rolling back, retiring, and what gateways and replicas see of it, over both buses."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.bus.port import Bus
+from shared.contracts import catalog
+from shared.messages.adapters import AdapterRegistered
+from shared.messages.identity import key_of
+from shared.messages.pools import pool_id
+from tests.support.adapter_files import BASE, Recipe, announcement, file_of, write_folder
+from tests.support.bus_worlds import World as BusWorld
+from tests.support.registry_watch import alias_is, eventually, heard, record_is
+from tests.support.registry_world import FakePlacement, World
+
+POOL = pool_id(BASE.base_model_hash, 8)
+ALIAS = "acme/support:prod"
+
+
+# -- aliases -------------------------------------------------------------------------------------------
+
+
+async def test_deploy_and_rollback(here: World, gateway: Bus) -> None:
+    await here.activated("v1", alias=ALIAS)
+    await here.activated("v2", seed=2)
+    await alias_is(gateway, ALIAS, "v1")
+    moved = await here.admin.put(f"/internal/aliases/{ALIAS}", json={"adapter_id": "v2", "expected_adapter_id": "v1"})
+    assert (moved.status_code, moved.json()["previous_adapter_id"]) == (200, "v1")
+    await alias_is(gateway, ALIAS, "v2")
+    stale = await here.admin.put(f"/internal/aliases/{ALIAS}", json={"adapter_id": "v2", "expected_adapter_id": "v1"})
+    assert (stale.status_code, stale.json()["error"]["code"]) == (409, "alias_changed")
+    assert (await here.admin.post(f"/internal/aliases/{ALIAS}/rollback")).json()["adapter_id"] == "v1"
+    await alias_is(gateway, ALIAS, "v1")
+    assert (await here.admin.post(f"/internal/aliases/{ALIAS}/rollback")).json()["adapter_id"] == "v2"
+    [listed] = (await here.admin.get("/internal/aliases?tenant_id=acme")).json()["aliases"]
+    assert (listed["alias"], listed["adapter_id"], listed["previous_adapter_id"]) == (ALIAS, "v2", "v1")
+    assert (await here.admin.get("/internal/aliases?tenant_id=globex")).json()["aliases"] == []
+
+
+async def test_a_later_version_is_not_replaced_by_one_whose_evaluation_took_longer(
+    here: World, gateway: Bus, placement: FakePlacement
+) -> None:
+    placement.pool_id = "nobody"
+    first = announcement(file_of(), adapter_id="v1", alias=ALIAS)
+    await here.post(write_folder(here.folder / "inbox" / "v1", file_of(), first))
+    await here.reached("v1", "evaluating")
+    placement.pool_id = pool_id(BASE.base_model_hash, 16)
+    large = file_of(Recipe(rank=16))
+    second = announcement(large, adapter_id="v2", alias=ALIAS, rank=16)
+    await here.post(write_folder(here.folder / "inbox" / "v2", large, second))
+    await alias_is(gateway, ALIAS, "v2")
+    placement.pool_id = POOL
+    await here.reached("v1", "active")
+    [listed] = (await here.admin.get("/internal/aliases")).json()["aliases"]
+    assert listed["adapter_id"] == "v2"
+
+
+async def test_retiring_waits_for_the_alias_and_then_tells_replicas(
+    here: World, buses: BusWorld, pipeline: Bus, gateway: Bus
+) -> None:
+    [retired] = await heard(pipeline, catalog.ADAPTER_RETIRED)
+    announced: AdapterRegistered = await here.activated("v1", alias=ALIAS)
+    refused = await here.admin.post("/internal/adapters/v1/retire")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "adapter_in_use")
+    assert (await here.admin.delete(f"/internal/aliases/{ALIAS}")).status_code == 200
+    await alias_is(gateway, ALIAS, None)
+    assert (await here.admin.post("/internal/adapters/v1/retire")).json()["status"] == "retired"
+    await record_is(await buses.connect("replica_worker"), "v1", None)
+    assert (await retired.first())[0].digest == announced.checksum
+    again = await here.admin.put(f"/internal/aliases/{ALIAS}", json={"adapter_id": "v1"})
+    assert again.status_code == 409
+
+
+# -- keys ----------------------------------------------------------------------------------------------
+
+
+async def test_a_key_is_shown_once_and_kept_as_a_hash(here: World, gateway: Bus) -> None:
+    made = (await here.admin.post("/internal/keys", json={"tenant_id": "acme", "may_call_base": True})).json()
+    assert made["api_key"].startswith("lf-")
+    bucket = gateway.state(catalog.API_KEY)
+
+    async def known() -> bool:
+        return await bucket.get(key_of(made["api_key"])) is not None
+
+    async def unknown() -> bool:
+        return not await known()
+
+    await eventually(known)
+    change = await bucket.get(key_of(made["api_key"]))
+    assert change is not None
+    assert change.value is not None
+    assert (change.value.key_id, change.value.tenant_id, change.value.may_call_base) == (made["key_id"], "acme", True)
+    listed = (await here.admin.get("/internal/keys")).text
+    assert made["key_id"] in listed
+    assert made["api_key"] not in listed
+    kept = b"".join(path.read_bytes() for path in here.folder.glob("registry.db*"))
+    assert made["key_id"].encode() in kept
+    assert made["api_key"].encode() not in kept
+    assert (await here.admin.delete(f"/internal/keys/{made['key_id']}")).status_code == 204
+    await eventually(unknown)
+    assert (await here.admin.delete(f"/internal/keys/{made['key_id']}")).status_code == 404
+
+
+async def test_a_renamed_base_model_is_told_with_its_aliases(here: World, gateway: Bus) -> None:
+    await here.activated("v1", alias=ALIAS)
+    await alias_is(gateway, ALIAS, "v1")
+    renamed = msgspec.structs.replace(BASE, name="renamed-base")
+    answer = await here.admin.put(f"/internal/base-models/{BASE.base_model_hash}", json=msgspec.to_builtins(renamed))
+    assert answer.status_code == 200
+    bucket = gateway.state(catalog.ALIAS)
+
+    async def told() -> bool:
+        change = await bucket.get(key_of(ALIAS))
+        return change is not None and change.value is not None and change.value.base_model_name == "renamed-base"
+
+    await eventually(told)

@@ -1,0 +1,257 @@
+"""The database keeps its promises: the schema is the one described, transactions are real, rows come back whole."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.registry.core import lifecycle, records
+from services.registry.core.aliases import AliasState
+from services.registry.core.records import StoredAdapter
+from services.registry.core.verify import FileFacts
+from services.registry.io import adapter_rows, alias_rows, base_model_rows, customer_rows, outbox_rows
+from services.registry.io.adapter_rows import AdapterFilter
+from services.registry.io.changes import Changes
+from services.registry.io.database import Collision, Database, DatabaseUnavailable, DatabaseUrlError
+from services.registry.io.notes import fact, message_of, removal, value
+from services.registry.io.tables import METADATA, TENANTS
+from shared.contracts import catalog
+from shared.messages.adapters import AdapterFailed
+from shared.messages.desired import TenantRecord
+from shared.messages.operations import Evaluation
+from tests.support.adapter_files import BASE, announcement, file_of
+from tests.support.registry_watch import eventually
+
+
+def url(folder: Path) -> str:
+    return f"sqlite+aiosqlite:///{folder}/below/registry.db"
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    database = Database(url(tmp_path), Changes())
+    await database.start()
+    yield database
+    await database.stop()
+
+
+def adapter(adapter_id: str = "v1", **said: Any) -> StoredAdapter:
+    announced = announcement(file_of(), adapter_id=adapter_id, **said)
+    moves = lifecycle.accept(None, "every check passed", 1.0, 600.0)
+    return records.accepted(announced, BASE, FileFacts(size_bytes=10), "adapters/x.safetensors", moves[-1])
+
+
+async def tenant(connection: AsyncConnection, tenant_id: str = "acme") -> None:
+    await customer_rows.save_tenant(connection, TenantRecord(tenant_id=tenant_id), 1.0)
+
+
+# -- the schema ----------------------------------------------------------------------------------------
+
+
+async def test_the_migrations_lead_to_the_tables_that_the_code_describes(database: Database) -> None:
+    def differences(connection: Connection) -> list[Any]:
+        return list(compare_metadata(MigrationContext.configure(connection), METADATA))
+
+    async with database.write() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+async def test_starting_again_keeps_what_is_there(tmp_path: Path) -> None:
+    for expected in (0, 1):
+        database = Database(url(tmp_path), Changes())
+        await database.start()
+        async with database.write() as connection:
+            assert len(await customer_rows.tenants(connection)) == expected
+            await tenant(connection)
+        await database.stop()
+
+
+async def test_the_file_is_durable_and_readers_do_not_wait(database: Database) -> None:
+    async with database.read() as connection:
+        found = [
+            (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        ]
+    assert found == ["wal", 2, 1]
+
+
+@pytest.mark.parametrize("wrong", ["nonsense", "sqlite+nothing:///x", "postgresql+nothing://x"])
+async def test_a_url_that_names_no_database_is_refused(wrong: str) -> None:
+    with pytest.raises(DatabaseUrlError):
+        Database(wrong, Changes())
+
+
+async def test_a_place_where_no_database_can_be_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "below" / "registry.db").mkdir(parents=True)
+    database = Database(url(tmp_path), Changes())
+    with pytest.raises(DatabaseUnavailable):
+        await database.start()
+    await database.stop()
+    (tmp_path / "file").write_text("")
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/file/registry.db", Changes())
+    with pytest.raises(DatabaseUnavailable):
+        await database.start()
+    await database.stop()
+    await eventually(driver_threads_ended)
+
+
+async def driver_threads_ended() -> bool:
+    """A connection that failed to open leaves its thread to end by itself, a moment later."""
+    return not any("_connection_worker_thread" in thread.name for thread in threading.enumerate())
+
+
+# -- transactions --------------------------------------------------------------------------------------
+
+
+async def test_a_block_that_raises_changes_nothing_and_tells_nobody(database: Database) -> None:
+    async def stumble() -> None:
+        async with database.write() as connection:
+            await tenant(connection)
+            raise RuntimeError("planted")
+
+    changed = database.changes.follow()
+    with pytest.raises(RuntimeError, match="planted"):
+        await stumble()
+    assert not changed.is_set()
+    async with database.read() as connection:
+        assert await customer_rows.tenants(connection) == []
+
+
+async def test_a_commit_is_told(database: Database) -> None:
+    changed = database.changes.follow()
+    async with database.write() as connection:
+        await tenant(connection)
+    assert changed.is_set()
+
+
+async def test_writers_that_read_first_wait_for_each_other(database: Database) -> None:
+    """Without the write lock taken at the begin, all but one would fail as 'database is locked'."""
+
+    async def count_up(at: int) -> None:
+        async with database.write() as connection:
+            count = (await connection.execute(select(func.count()).select_from(TENANTS))).scalar_one()
+            await asyncio.sleep(0)
+            await connection.execute(insert(TENANTS).values(tenant_id=f"t{count}", weight=1.0, created_at_s=0.0))
+
+    await asyncio.gather(*(count_up(at) for at in range(12)))
+    async with database.read() as connection:
+        assert len(await customer_rows.tenants(connection)) == 12
+
+
+async def test_a_key_that_exists_is_a_collision(database: Database) -> None:
+    async def collide() -> None:
+        async with database.write() as connection:
+            await tenant(connection)
+            await connection.execute(insert(TENANTS).values(tenant_id="acme", weight=1.0, created_at_s=0.0))
+
+    with pytest.raises(Collision):
+        await collide()
+    async with database.read() as connection:
+        assert await customer_rows.tenants(connection) == []
+
+
+async def test_an_adapter_without_its_tenant_is_refused_by_the_database(database: Database) -> None:
+    with pytest.raises(Collision, match="FOREIGN KEY"):
+        async with database.write() as connection:
+            await adapter_rows.save(connection, adapter(), [])
+
+
+async def test_a_database_that_stays_locked_is_unavailable(tmp_path: Path, database: Database) -> None:
+    other = sqlite3.connect(tmp_path / "below" / "registry.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    async with database.read() as connection:
+        await connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+    with pytest.raises(DatabaseUnavailable, match="locked"):
+        async with database.write() as connection:
+            await tenant(connection)
+    other.execute("ROLLBACK")
+    other.close()
+    async with database.write() as connection:
+        await tenant(connection)
+
+
+# -- rows ----------------------------------------------------------------------------------------------
+
+
+async def test_an_adapter_comes_back_as_it_was_saved(database: Database) -> None:
+    saved = adapter(use_rslora=True, rank_pattern={"q_proj": 4}, alpha_pattern={"q_proj": 2.0}, alias="acme/x")
+    moves = lifecycle.accept(None, "every check passed", 1.0, 600.0)
+    async with database.write() as connection:
+        await tenant(connection)
+        await adapter_rows.save(connection, saved, moves)
+        evaluation = Evaluation(adapter_id="v1", digest="d", replica_id="r", passed=True, reason="good")
+        await adapter_rows.add_evaluation(connection, evaluation, 2.0)
+    async with database.read() as connection:
+        assert await adapter_rows.find(connection, "v1") == saved
+        assert await adapter_rows.find(connection, "V1") is None
+        assert await adapter_rows.history(connection, "v1") == [
+            msgspec.structs.replace(one, deadline_s=None) for one in moves
+        ]
+        assert await adapter_rows.evaluations(connection, "v1") == [evaluation]
+
+
+async def test_a_changed_adapter_replaces_itself_and_nobody_else(database: Database) -> None:
+    async with database.write() as connection:
+        await tenant(connection)
+        for adapter_id in ("v1", "v2"):
+            await adapter_rows.save(connection, adapter(adapter_id), [])
+        step = lifecycle.move("verified", "evaluating", "why", 3.0)
+        await adapter_rows.save(connection, records.after_move(adapter("v1"), step), [step])
+    async with database.read() as connection:
+        found = await adapter_rows.listed(connection, AdapterFilter(statuses=("evaluating",)))
+        assert [one.adapter_id for one in found] == ["v1"]
+        assert len(await adapter_rows.listed(connection, AdapterFilter())) == 2
+
+
+async def test_aliases_and_base_models_come_back_as_they_were_saved(database: Database) -> None:
+    state = AliasState(alias="acme/x", tenant_id="acme", adapter_id="v2", previous_adapter_id="v1", updated_at_s=4.0)
+    async with database.write() as connection:
+        await tenant(connection)
+        for adapter_id in ("v1", "v2"):
+            await adapter_rows.save(connection, adapter(adapter_id), [])
+        await alias_rows.save(connection, state, "deployed")
+        assert await base_model_rows.save(connection, BASE)
+        assert not await base_model_rows.save(connection, BASE)
+    async with database.read() as connection:
+        assert await alias_rows.find(connection, "acme/x") == state
+        assert await alias_rows.naming(connection, "v2") == ["acme/x"]
+        assert await alias_rows.naming(connection, "v1") == []
+        assert await base_model_rows.listed(connection) == [BASE]
+        assert await base_model_rows.names(connection) == {"small-base"}
+
+
+async def test_the_outbox_keeps_order_and_forgets_only_what_was_published(database: Database) -> None:
+    failed = AdapterFailed(adapter_id="v1", tenant_id="acme", reason="no effect")
+    notes = [
+        fact(catalog.ADAPTER_FAILED, failed),
+        value(catalog.TENANT, TenantRecord(tenant_id="acme"), "acme"),
+        removal(catalog.TENANT, "acme"),
+    ]
+    async with database.write() as connection:
+        await outbox_rows.append(connection, notes, 1.0)
+    async with database.write() as connection:
+        rows = await outbox_rows.pending(connection, 10)
+        assert [row.note for row in rows] == notes
+        assert [message_of(row.note) for row in rows] == [failed, TenantRecord(tenant_id="acme"), None]
+        assert len({row.message_id for row in rows}) == 3
+        assert await outbox_rows.pending(connection, 2) == rows[:2]
+        await outbox_rows.mark_published(connection, rows[0].row_id, 2.0)
+        await outbox_rows.prune(connection, 10.0)
+        assert await outbox_rows.pending(connection, 10) == rows[1:]
+        assert await outbox_rows.backlog(connection) == 2
+
+
+def test_a_note_goes_where_its_channel_says() -> None:
+    with pytest.raises(ValueError, match="tenant is no evt channel"):
+        fact(catalog.TENANT, TenantRecord(tenant_id="acme"))
