@@ -8,6 +8,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 LOCK := infra/lock/requirements.lock
+# The newest release with a build for CPUs alone; later ones bring several GB of CUDA along.
+TORCH := torch==2.13.0
 PIP := -m pip --quiet --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 $(PYTHON) -m pytest
 
@@ -28,7 +30,8 @@ $(INSTALLED): $(LOCK) pyproject.toml
 	if [ -z "$$python" ]; then echo "lorafleet needs Python 3.11 or 3.12, and there is neither on the PATH." >&2; exit 1; fi; \
 	echo "set-up: $(VENV) with $$($$python --version) and $$(grep -vc '^#' $(LOCK)) packages of $(LOCK) (minutes the first time)"; \
 	if [ ! -x $(PYTHON) ]; then $$python -m venv $(VENV); fi
-	@$(PYTHON) $(PIP) install --requirement $(LOCK)
+	@$(PYTHON) -m pip install --disable-pip-version-check --progress-bar off --requirement $(LOCK) \
+	  | awk '/^Collecting/ {printf "set-up: package %d, %s\n", ++count, $$2} /^Installing/ {print "set-up: installing"} {fflush()}'
 	@$(PYTHON) $(PIP) install --no-deps --editable .
 	@touch $@
 
@@ -37,7 +40,7 @@ lock: ## write the lock anew from pyproject.toml, with the newest versions it al
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	echo "lock: resolving pyproject.toml in an empty environment"; \
 	python3.11 -m venv "$$folder"; \
-	"$$folder/bin/python" $(PIP) install --editable '.[engine,embedded,dev]'; \
+	"$$folder/bin/python" $(PIP) install '$(TORCH)' --editable '.[engine,embedded,dev]'; \
 	{ grep '^#' $(LOCK); \
 	  "$$folder/bin/python" -m pip freeze --exclude-editable | sed 's/+cpu$$//' | { grep -v '^#' | LC_ALL=C sort -f; }; \
 	} > "$$folder/lock"; \
