@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from services.replica_worker.core.tiers import ByteBudget, NoRoom
 from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.io.disk import DiskFiles, DiskRefused, FileDamaged
+from services.replica_worker.shelf import Shelf
 from services.replica_worker.single_flight import SingleFlight
 from shared.messages.desired import AdapterRecord
 from shared.runtime.clock import Clock
@@ -34,6 +35,7 @@ class DiskTier:
         on_change: Callable[[str], None],
     ) -> None:
         self.budget = budget
+        self._shelf = Shelf("on disk", budget, clock)
         self._files = files
         self._store = store
         self._clock = clock
@@ -60,7 +62,7 @@ class DiskTier:
     async def hold(self, record: AdapterRecord) -> None:
         """Fetch the file unless it is there. Raises AdapterUnavailable, AdapterFailed; it is not there then."""
         if self.budget.holds(record.digest):
-            self.budget.touch(record.digest, self._clock.now_s())
+            self._shelf.touch(record.digest)
         else:
             await self._flights.run(record.digest, lambda: self._fetch(record))
 
@@ -70,11 +72,22 @@ class DiskTier:
 
         A damaged file is deleted and fetched again. Raises AdapterUnavailable, AdapterFailed.
         """
-        await self._pin_checked(record)
-        try:
-            yield self._files.path(record.digest)
-        finally:
-            self.budget.unpin(record.digest)
+        damage = "its file was evicted before it could be read"
+        for _ in range(_ATTEMPTS):
+            await self.hold(record)
+            if not self.budget.holds(record.digest):
+                continue
+            with self._shelf.pinned(record.digest):
+                try:
+                    await self._files.check(record.digest)
+                except FileDamaged as error:
+                    damage = str(error)
+                else:
+                    yield self._files.path(record.digest)
+                    return
+            _log.warning("a cached file is damaged and is fetched again", reason=damage)
+            self.discard(record.digest)
+        raise AdapterUnavailable(damage)
 
     def discard(self, digest: str) -> str | None:
         """Delete a file; returns why not if it is being used or fetched."""
@@ -85,49 +98,32 @@ class DiskTier:
             self._remove((digest,))
         return None
 
-    async def _pin_checked(self, record: AdapterRecord) -> None:
-        damage = "its file was evicted before it could be read"
-        for _ in range(_ATTEMPTS):
-            await self.hold(record)
-            if not self.budget.holds(record.digest):
-                continue
-            self.budget.pin(record.digest)
-            try:
-                await self._files.check(record.digest)
-            except FileDamaged as error:
-                self.budget.unpin(record.digest)
-                damage = str(error)
-                _log.warning("a cached file is damaged and is fetched again", reason=damage)
-                self.discard(record.digest)
-            except BaseException:
-                self.budget.unpin(record.digest)
-                raise
-            else:
-                return
-        raise AdapterUnavailable(damage)
-
     async def _fetch(self, record: AdapterRecord) -> None:
         async with self._gate:
-            self._reserve(record)
+            self._remove(await self._shelf.reserve(record.digest, record.size_bytes))
             try:
-                chunks = self._store.read(record.store_key)
-                size_bytes = await self._files.write(record.digest, chunks, record.size_bytes)
+                async with _closed_after(self._store.read(record.store_key)) as chunks:
+                    size_bytes = await self._files.write(record.digest, chunks, record.size_bytes)
             except BaseException as error:
-                self.budget.drop(record.digest)
+                self._shelf.cancel(record.digest)
                 raise _explained(error, record) from error
-            self.budget.arrived(record.digest, size_bytes, self._clock.now_s())
+            self._remove(self._shelf.arrived(record.digest, size_bytes))
         self._on_change(record.digest)
-
-    def _reserve(self, record: AdapterRecord) -> None:
-        room = self.budget.reserve(record.digest, record.size_bytes, self._clock.now_s())
-        if isinstance(room, NoRoom):
-            raise AdapterUnavailable(f"there is no room on disk: {room.reason}")
-        self._remove(room.evict)
 
     def _remove(self, digests: tuple[str, ...]) -> None:
         for digest in digests:
             self._files.delete(digest)
             self._on_change(digest)
+
+
+@asynccontextmanager
+async def _closed_after(chunks: AsyncIterator[bytes]) -> AsyncIterator[AsyncIterator[bytes]]:
+    """A read that is given up half-way still has its file or connection open."""
+    try:
+        yield chunks
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
 
 
 def _explained(error: BaseException, record: AdapterRecord) -> BaseException:

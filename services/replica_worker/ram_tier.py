@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
-from services.replica_worker.core.tiers import ByteBudget, NoRoom, Room
+from services.replica_worker.core.tiers import ByteBudget
 from services.replica_worker.disk_tier import DiskTier
 from services.replica_worker.engine.port import AdapterSpec, AdapterUnusable, HostAdapter
-from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.errors import AdapterFailed
 from services.replica_worker.ground import Ground
+from services.replica_worker.shelf import Shelf
 from services.replica_worker.single_flight import SingleFlight
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
@@ -21,10 +22,10 @@ _READS_AT_ONCE = 2
 class RamTier:
     def __init__(self, ground: Ground, disk: DiskTier, budget: ByteBudget[AdapterKey]) -> None:
         self.budget = budget
+        self._shelf = Shelf("in RAM", budget, ground.clock)
         self.sizes: dict[AdapterKey, int] = {}
         """What adapters took here in bytes, whether or not they are still here."""
         self._engine = ground.engine
-        self._clock = ground.clock
         self._on_change = ground.on_change
         self._disk = disk
         self._hosts: dict[AdapterKey, HostAdapter] = {}
@@ -41,21 +42,15 @@ class RamTier:
     async def hold(self, record: AdapterRecord) -> HostAdapter:
         """Read it from disk (fetched if need be) unless it is here. Raises AdapterUnavailable, AdapterFailed."""
         if (host := self._hosts.get(record.key)) is not None:
-            self.budget.touch(record.key, self._clock.now_s())
+            self._shelf.touch(record.key)
             return host
         return await self._flights.run(record.key, lambda: self._bring(record))
 
     @contextmanager
     def pinned(self, key: AdapterKey) -> Iterator[None]:
         """While it is copied to a slot it stays, if it is here at all."""
-        if not self.budget.holds(key):
+        with self._shelf.pinned(key) if self.budget.holds(key) else nullcontext():
             yield
-            return
-        self.budget.pin(key)
-        try:
-            yield
-        finally:
-            self.budget.unpin(key)
 
     def discard(self, key: AdapterKey) -> str | None:
         """Forget it; returns why not if it is being copied or read."""
@@ -69,14 +64,14 @@ class RamTier:
     async def _bring(self, record: AdapterRecord) -> HostAdapter:
         await self._disk.hold(record)
         async with self._gate:
-            self._admit(self.budget.reserve(record.key, record.size_bytes, self._clock.now_s()))
+            self._forget(await self._shelf.reserve(record.key, record.size_bytes))
             try:
                 host = await self._read(record)
             except BaseException:
-                self.budget.drop(record.key)
+                self._shelf.cancel(record.key)
                 raise
             self.sizes[record.key] = host.size_bytes
-            self._admit(self.budget.arrived(record.key, host.size_bytes, self._clock.now_s()))
+            self._forget(self._shelf.arrived(record.key, host.size_bytes))
         self._hosts[record.key] = host
         self._on_change(record.key)
         return host
@@ -87,11 +82,6 @@ class RamTier:
                 return await self._engine.read(path, spec_of(record))
             except AdapterUnusable as error:
                 raise AdapterFailed(f"the engine cannot apply {record.adapter_id}: {error}", elsewhere=False) from error
-
-    def _admit(self, room: Room[AdapterKey] | NoRoom) -> None:
-        if isinstance(room, NoRoom):
-            raise AdapterUnavailable(f"there is no room in RAM: {room.reason}")
-        self._forget(room.evict)
 
     def _forget(self, keys: tuple[AdapterKey, ...]) -> None:
         for key in keys:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,20 @@ class CountingStore:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self.reads: dict[str, int] = defaultdict(int)
+        self.open_reads = 0
         self.broken: Exception | None = None
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
         self.reads[key] += 1
         if self.broken is not None:
             raise self.broken
-        async for chunk in self._store.read(key):
-            yield chunk
+        self.open_reads += 1
+        try:
+            async with aclosing(self._store.read(key)) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            self.open_reads -= 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -281,14 +287,17 @@ class Rig:
                 await asyncio.sleep(0)
 
     async def settled(self) -> None:
-        """Once no request is open and no load is under way."""
+        """Once no request is open and no load is under way, not even one that nobody waits for any more."""
+        loader = self.replica.loader
         async with asyncio.timeout(DEADLINE_S):
             await self.replica.generation.idle()
-            await self.replica.loader.calm()
+            await loader.calm()
+        await self.until(lambda: not (loader.ram.budget.busy or loader.disk.budget.busy or self.store.open_reads))
 
     def assert_sound(self) -> None:
         """What must be true whenever no request is open."""
         loader = self.replica.loader
+        assert self.store.open_reads == 0
         assert loader.slots.table.references == 0
         assert self.replica.reporter.report().tokens_in_flight == 0
         for table in (loader.slots.table, loader.ram.budget, loader.disk.budget):

@@ -103,6 +103,11 @@ class ByteBudget(Generic[K]):
         return entry is not None and (entry.arriving or entry.pins > 0)
 
     @property
+    def busy(self) -> bool:
+        """Something is pinned or on its way."""
+        return any(entry.arriving or entry.pins for entry in self._entries.values())
+
+    @property
     def held(self) -> tuple[K, ...]:
         return tuple(key for key, entry in self._entries.items() if not entry.arriving)
 
