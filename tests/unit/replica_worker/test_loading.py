@@ -9,24 +9,11 @@ import msgspec
 import pytest
 
 from services.replica_worker.engine.port import AdapterUnusable
-from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
-from shared.contracts.catalog import ADAPTER_EFFECT_MISMATCH, FINGERPRINT, LOAD, STATE, UNLOAD
-from shared.messages.adapters import EffectMismatch
-from shared.messages.desired import AdapterRecord
-from shared.messages.operations import AskFingerprint, AskState, HoldResult, LoadAdapter, UnloadAdapter
-from shared.store.port import StoreUnavailable
-from tests.support.replica import REPLICA_ID, Rig, rig, timed
+from shared.contracts.catalog import STATE
+from shared.messages.operations import AskState, HoldResult
+from tests.support.replica import REPLICA_ID, Rig, rig
+from tests.support.replica_operations import load, unload
 from tests.support.unruly_engine import UnrulyEngine
-
-
-async def load(replica: Rig, record: AdapterRecord, tier: str = "gpu") -> HoldResult:
-    ask = LoadAdapter(adapter_id=record.adapter_id, digest=record.digest, tier=tier)
-    return await replica.registry.ask(LOAD, ask, REPLICA_ID, timeout_s=20)
-
-
-async def unload(replica: Rig, record: AdapterRecord) -> HoldResult:
-    ask = UnloadAdapter(adapter_id=record.adapter_id, digest=record.digest)
-    return await replica.registry.ask(UNLOAD, ask, REPLICA_ID, timeout_s=20)
 
 
 def byte_counts(replica: Rig) -> tuple[int, int, int]:
@@ -47,19 +34,6 @@ async def test_c17_loading_and_unloading_200_times_leaves_nothing_behind(replica
         assert (await unload(replica, record)).tier == "remote"
     assert byte_counts(replica) == before
     assert replica.replica.loader.slots.table.empty == 3
-
-
-async def test_c20_an_adapter_whose_file_vanished_fails_alone(replica: Rig) -> None:
-    gone, there = await replica.register("gone"), await replica.register("there")
-    replica.stored(gone).unlink()
-    heard, other = await asyncio.gather(
-        replica.caller.run(replica.request("r1", gone)), replica.caller.run(replica.request("r2", there))
-    )
-    assert heard.refused is not None
-    assert (heard.refused.code, heard.refused.elsewhere) == ("adapter_unavailable", True)
-    assert "not in the store" in heard.refused.message
-    assert other.finish is not None
-    assert other.finish.reason == "length"
 
 
 async def test_c21_64_adapters_through_4_slots_each_answer_as_themselves(replica: Rig) -> None:
@@ -170,144 +144,6 @@ async def test_the_same_bytes_under_two_ids_are_one_file_and_two_adapters(replic
     assert set(replica.replica.loader.slots.table.resident) == {one.key, two.key}
 
 
-@pytest.mark.parametrize("call", ["read", "load"])
-async def test_c28_a_step_that_fails_once_does_not_poison_the_retry(
-    replica: Rig, engine: UnrulyEngine, call: str
-) -> None:
-    record = await replica.register("acme-1")
-    engine.fail(call, AdapterUnusable("a passing fault"))
-    failed = await load(replica, record)
-    assert (failed.ok, failed.tier == "gpu") == (False, False)
-    assert "a passing fault" in failed.reason
-    assert (await load(replica, record)).ok
-    heard = await replica.caller.run(replica.request("r1", record))
-    assert heard.accepted is not None
-    assert heard.accepted.tier == "gpu"
-
-
-async def test_c33_a_killed_replica_comes_back_from_its_disk_without_the_store(replica: Rig) -> None:
-    records = [await replica.register(f"acme-{at}") for at in range(3)]
-    for record in records:
-        assert (await load(replica, record, "disk")).ok
-    (replica.cache / f"{'a' * 64}.part").write_bytes(b"half a file")
-    reads = dict(replica.store.reads)
-    replica.store.broken = StoreUnavailable("the store is away")
-    await replica.restart_after_kill(timed())
-    for at, record in enumerate(records):
-        heard = await replica.caller.run(replica.request(f"r{at}", record))
-        assert heard.accepted is not None, heard.answers
-        assert heard.accepted.tier == "disk"
-    assert replica.store.reads == reads
-    assert list(replica.cache.glob("*.part")) == []
-
-
-async def test_c36_a_corrupt_file_fails_with_its_reason_and_is_not_fetched_again_and_again(replica: Rig) -> None:
-    record = await replica.register("acme-1")
-    content = replica.stored(record).read_bytes()
-    replica.stored(record).write_bytes(content[:-1] + b"\x00")
-    for at in range(5):
-        heard = await replica.caller.run(replica.request(f"r{at}", record))
-        assert heard.refused is not None
-        assert heard.refused.code == "adapter_failed"
-        assert "corrupt" in heard.refused.message
-    assert replica.store.reads == {record.store_key: 1}
-    assert list(replica.cache.glob("*.safetensors")) == []
-    await replica.clock.advance(31.0)
-    await replica.caller.run(replica.request("later", record))
-    assert replica.store.reads == {record.store_key: 2}
-    replica.stored(record).write_bytes(content)
-    assert (await load(replica, record)).ok
-    assert (await replica.caller.run(replica.request("healed", record))).accepted is not None
-
-
-async def test_a_byte_that_flips_on_disk_is_noticed_and_the_file_fetched_again(replica: Rig) -> None:
-    record = await replica.register("acme-1")
-    assert (await load(replica, record, "disk")).ok
-    content = replica.cached(record).read_bytes()
-    replica.cached(record).write_bytes(content[:10] + b"\x00" + content[11:])
-    heard = await replica.caller.run(replica.request("r1", record))
-    assert heard.finish is not None
-    assert replica.store.reads == {record.store_key: 2}
-    assert replica.cached(record).read_bytes() == content
-
-
-async def test_a_byte_that_flips_on_disk_is_refused_if_the_store_is_gone_too(replica: Rig) -> None:
-    record = await replica.register("acme-1")
-    assert (await load(replica, record, "disk")).ok
-    replica.cached(record).write_bytes(b"something else")
-    replica.stored(record).unlink()
-    heard = await replica.caller.run(replica.request("r1", record))
-    assert heard.refused is not None
-    assert heard.refused.code == "adapter_unavailable"
-    assert not replica.cached(record).exists()
-
-
-async def test_what_is_on_disk_serves_without_the_store(replica: Rig) -> None:
-    record = await replica.register("acme-1")
-    assert (await load(replica, record, "disk")).ok
-    replica.stored(record).unlink()
-    assert (await replica.caller.run(replica.request("r1", record))).accepted is not None
-
-
-async def test_a_full_disk_is_a_clear_refusal_and_leaves_nothing(replica: Rig) -> None:
-    record = await replica.register("acme-1")
-    (replica.cache / f"{record.digest}.part").symlink_to("/dev/full")
-    heard = await replica.caller.run(replica.request("r1", record))
-    assert heard.refused is not None
-    assert heard.refused.code == "adapter_unavailable"
-    assert "no space is left on the disk" in heard.refused.message
-    assert replica.replica.loader.disk.budget.used_bytes == 0
-    assert (await replica.caller.run(replica.request("r2", record))).accepted is not None
-
-
-async def test_an_adapter_of_another_base_is_never_loaded(replica: Rig, engine: UnrulyEngine) -> None:
-    record = await replica.register("acme-1", base_model_hash="0" * 64)
-    heard = await replica.caller.run(replica.request("r1", record))
-    assert heard.refused is not None
-    assert heard.refused.code == "adapter_failed"
-    assert "belongs to base model 000000000000" in heard.refused.message
-    assert engine.calls["read"] == 0
-
-
-async def test_a_load_with_another_effect_than_on_record_is_cleared_told_and_refused(
-    replica: Rig, engine: UnrulyEngine
-) -> None:
-    told: list[EffectMismatch] = []
-    heard_of_it = asyncio.Event()
-
-    async def on_mismatch(event: EffectMismatch, ids: tuple[str, ...]) -> None:
-        told.append(event)
-        heard_of_it.set()
-
-    await replica.registry.consume(ADAPTER_EFFECT_MISMATCH, "test", on_mismatch)
-    record = await replica.register("acme-1")
-    assert (await load(replica, record)).ok
-    ask = AskFingerprint(adapter_id=record.adapter_id, digest=record.digest)
-    found = await replica.registry.ask(FINGERPRINT, ask, REPLICA_ID, timeout_s=5)
-    proven = msgspec.structs.replace(record, fingerprint=found.fingerprint)
-    await replica.tell(proven)
-    assert (await unload(replica, record)).ok
-    assert (await load(replica, record)).ok
-
-    assert (await unload(replica, record)).ok
-    engine.wrong_weights = True
-    heard = await replica.caller.run(replica.request("r1", record))
-    assert heard.refused is not None
-    assert (heard.refused.code, heard.refused.elsewhere) == ("adapter_failed", True)
-    async with asyncio.timeout(5):
-        await heard_of_it.wait()
-    assert told[0].expected == found.fingerprint != told[0].found
-    assert [engine.held_digest(slot) for slot in range(4)] == [None] * 4
-
-    engine.wrong_weights = False
-    assert (await load(replica, record)).ok
-
-
-async def test_a_fingerprint_of_another_build_proves_nothing_here(replica: Rig) -> None:
-    record = await replica.register("acme-1", fingerprint="torch-9-cpu/bfloat16/" + "0" * 64)
-    assert (await load(replica, record)).ok
-
-
 async def test_an_adapter_in_use_is_not_unloaded(replica: Rig, engine: UnrulyEngine) -> None:
     record = await replica.register("acme-1")
     engine.hold()
@@ -362,20 +198,3 @@ async def test_ram_smaller_than_the_slots_still_serves_all(tmp_path, model_folde
         )
         assert all(each.finish is not None for each in heard), [each.refused for each in heard]
         assert small.replica.loader.ram.budget.used_bytes <= 2_000
-
-
-async def test_an_adapter_larger_than_ram_is_unavailable_with_both_numbers(tmp_path, model_folder) -> None:  # type: ignore[no-untyped-def]
-    async with rig(tmp_path, model_folder, ram_budget_bytes=2_000) as small:
-        record = await small.register("acme-1", b"x" * 3_000)
-        with pytest.raises(AdapterUnavailable, match=r"3000 bytes do not fit.*2000"):
-            await small.replica.loader.acquire(record)
-        with pytest.raises(AdapterUnavailable):
-            await small.replica.loader.acquire(record)
-
-
-async def test_a_failure_is_remembered_per_adapter_not_per_file(replica: Rig, engine: UnrulyEngine) -> None:
-    one, two = await replica.register("one", b"shared" * 9), await replica.register("two", b"shared" * 9)
-    engine.fail("read", AdapterUnusable("only this one"))
-    with pytest.raises(AdapterFailed, match="only this one"):
-        await replica.replica.loader.acquire(one)
-    (await replica.replica.loader.acquire(two)).release()

@@ -1,0 +1,224 @@
+"""All the ways in which a request, or a replica, comes to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from services.replica_worker.engine.port import EngineFailed
+from shared.contracts.catalog import DRAIN, GATEWAY_REPORT, REPLAY
+from shared.messages.desired import DrainOrder
+from shared.messages.generation import Refused, Replay
+from shared.messages.reports import GatewayReport
+from tests.support.replica import BASE_HASH, REPLICA_ID, Heard, Rig, rig
+from tests.support.unruly_engine import UnrulyEngine, unruly
+
+
+def refused(heard: Heard) -> Refused:
+    assert heard.refused is not None
+    assert heard.chunks == []
+    return heard.refused
+
+
+async def test_c76_a_cancelled_request_stops_releases_and_reports_what_it_used(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    record = await replica.register("acme-1")
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1", record, max_tokens=500))
+    engine.allow(4)
+    await replica.caller.wait(lambda: len(heard.chunks) >= 3)
+    assert (await replica.caller.cancel("r1")).found
+    assert replica.replica.loader.slots.table.references == 0
+    await replica.caller.wait(lambda: heard.over)
+    assert heard.finish is not None
+    assert heard.finish.reason == "cancelled"
+    assert heard.finish.usage.completion_tokens == len(heard.token_ids)
+    engine.go()
+    await replica.caller.run(replica.request("r2", record))
+    assert len(heard.token_ids) == heard.finish.usage.completion_tokens
+
+
+async def test_cancelling_what_is_not_there_or_another_gateways_finds_nothing(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    engine.hold()
+    foreign = replica.request("r1", gateway_id="gateway-2")
+    await replica.caller.send(foreign)
+    assert not (await replica.caller.cancel("r1")).found
+    assert not (await replica.caller.cancel("nothing")).found
+    engine.go()
+
+
+async def test_a_request_whose_first_token_does_not_come_in_time_is_ended(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1", deadline_s=2.0))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    await replica.clock.advance(1.9)
+    await replica.replica.tick()
+    assert not heard.over
+    await replica.clock.advance(0.2)
+    await replica.replica.tick()
+    await replica.caller.wait(lambda: heard.over)
+    assert heard.finish is not None
+    assert heard.finish.error == "no token came within 2 s"
+
+
+async def test_a_request_that_waits_for_a_slot_past_its_deadline_is_refused(replica: Rig, engine: UnrulyEngine) -> None:
+    records = [await replica.register(f"acme-{at}") for at in range(5)]
+    engine.hold()
+    running = [await replica.caller.send(replica.request(f"r{at}", each)) for at, each in enumerate(records[:4])]
+    await replica.caller.wait(lambda: all(each.accepted for each in running))
+    waiting = await replica.caller.send(replica.request("late", records[4], deadline_s=1.0))
+    await replica.until(lambda: replica.replica.loader.slots.waiting == 1)
+    await replica.clock.advance(1.0)
+    await replica.replica.tick()
+    await replica.caller.wait(lambda: waiting.over)
+    assert refused(waiting).code == "deadline"
+    assert replica.replica.loader.slots.table.references == 4
+
+
+async def test_a_request_that_waits_for_a_slot_gets_the_first_that_is_free(replica: Rig, engine: UnrulyEngine) -> None:
+    records = [await replica.register(f"acme-{at}") for at in range(5)]
+    engine.hold()
+    running = [await replica.caller.send(replica.request(f"r{at}", each)) for at, each in enumerate(records[:4])]
+    await replica.caller.wait(lambda: all(each.accepted for each in running))
+    waiting = await replica.caller.send(replica.request("next", records[4]))
+    await replica.until(lambda: replica.replica.loader.slots.waiting == 1)
+    await replica.caller.cancel("r2")
+    await replica.caller.wait(lambda: waiting.accepted is not None)
+    assert replica.replica.loader.tier_of(records[2].key) == "ram"
+
+
+async def test_a_full_queue_refuses_with_an_honest_wait(tmp_path: Path, model_folder: Path) -> None:
+    engine = unruly(BASE_HASH, slots=1)
+    async with rig(tmp_path, model_folder, engine=engine, slots=1, queue_limit=1) as small:
+        records = [await small.register(f"acme-{at}") for at in range(3)]
+        engine.hold()
+        running = await small.caller.send(small.request("runs", records[0]))
+        await small.caller.wait(lambda: running.accepted is not None)
+        await small.caller.send(small.request("waits", records[1]))
+        await small.until(lambda: small.replica.loader.slots.waiting == 1)
+        answer = refused(await small.caller.run(small.request("refused", records[2])))
+        assert (answer.code, answer.elsewhere, answer.retry_after_s) == ("overloaded", True, 1.0)
+        engine.go()
+
+
+async def test_c64_adapters_with_endless_traffic_do_not_keep_a_cold_one_out(replica: Rig, engine: UnrulyEngine) -> None:
+    hot = [await replica.register(f"hot-{at}") for at in range(4)]
+    cold = await replica.register("cold")
+    engine.hold()
+    first = [await replica.caller.send(replica.request(f"a{at}", each)) for at, each in enumerate(hot)]
+    await replica.caller.wait(lambda: all(each.accepted for each in first))
+    waiting = await replica.caller.send(replica.request("cold", cold))
+    await replica.until(lambda: replica.replica.loader.slots.waiting == 1)
+    await replica.clock.advance(1.5)
+    await replica.replica.tick()
+    second = [await replica.caller.send(replica.request(f"b{at}", each)) for at, each in enumerate(hot)]
+    await replica.caller.wait(lambda: sum(each.accepted is not None for each in second) == 3)
+    engine.allow(6)  # the first requests end; the second ones have just begun
+    await replica.caller.wait(lambda: all(each.over for each in first))
+    await replica.caller.wait(lambda: waiting.accepted is not None)
+    engine.go()
+    await replica.caller.wait(lambda: all(each.over for each in second))
+
+
+async def test_tokens_in_flight_are_context_and_what_may_still_come(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1", max_tokens=50))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    promised = heard.accepted.prompt_tokens + 50  # type: ignore[union-attr]
+    assert replica.replica.reporter.report().tokens_in_flight == promised
+    engine.allow(3)
+    await replica.caller.wait(lambda: len(heard.chunks) >= 2)
+    assert replica.replica.reporter.report().tokens_in_flight == promised
+    await replica.caller.cancel("r1")
+    assert replica.replica.reporter.report().tokens_in_flight == 0
+
+
+async def test_a_silent_gateway_loses_its_requests(replica: Rig, engine: UnrulyEngine) -> None:
+    record = await replica.register("acme-1")
+    gateway = replica.broker.connect("gateway")
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1", record))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    report = GatewayReport(gateway_id="gateway-1", sequence=1, streams=1, requests=1, refused=0, tokens=0)
+    await replica.clock.advance(2.5)
+    await gateway.publish(GATEWAY_REPORT, report, "gateway-1")
+    await replica.clock.advance(2.5)
+    await replica.replica.tick()
+    assert replica.replica.generation.open == 1
+    await replica.clock.advance(0.6)
+    await replica.replica.tick()
+    assert replica.replica.generation.open == 0
+    assert replica.replica.loader.slots.table.references == 0
+
+
+async def test_nobody_is_silent_while_the_worker_itself_hears_nothing(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1"))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    replica.broker.disconnect(replica.bus)
+    await replica.clock.advance(10.0)
+    await replica.replica.tick()
+    replica.broker.reconnect(replica.bus)
+    await replica.clock.advance(1.0)
+    await replica.replica.tick()
+    assert replica.replica.generation.open == 1
+
+
+async def test_a_quiet_stream_repeats_the_last_number_and_a_gap_is_replayed(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1"))
+    engine.allow(3)
+    await replica.caller.wait(lambda: len(heard.chunks) >= 3)
+    sent = [frame for frame in replica.caller.frames if frame.chunks]
+    await replica.replica.generation.beat()
+    await replica.caller.wait(lambda: not replica.caller.frames[-1].chunks)
+    assert replica.caller.frames[-1].number == sent[-1].number
+    gateway = replica.broker.connect("gateway")
+    ask = Replay(gateway_id="gateway-1", incarnation="first", first=2, last=3)
+    replayed = await gateway.ask(REPLAY, ask, REPLICA_ID, timeout_s=5)
+    assert list(replayed.frames) == sent[1:3]
+    gone = await gateway.ask(REPLAY, msgspec.structs.replace(ask, incarnation="before"), REPLICA_ID, timeout_s=5)
+    assert gone.missing
+
+
+async def test_a_drain_order_finishes_what_runs_and_takes_nothing_new(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.hold()
+    running = await replica.caller.send(replica.request("r1"))
+    await replica.caller.wait(lambda: running.accepted is not None)
+    console = replica.broker.connect("console")
+    await console.state(DRAIN).put(DrainOrder(replica_id=REPLICA_ID, reason="scaling down"), REPLICA_ID)
+    await replica.stop_asked.wait()
+    answer = refused(await replica.caller.run(replica.request("r2")))
+    assert (answer.code, answer.elsewhere) == ("draining", True)
+    assert replica.replica.reporter.report().draining
+    engine.go()
+    await replica.caller.wait(lambda: running.over)
+    assert running.finish is not None
+    assert running.finish.reason == "length"
+    await console.state(DRAIN).delete(REPLICA_ID)
+    again = await replica.caller.run(replica.request("r3"))
+    assert again.accepted is not None
+
+
+async def test_stopping_waits_for_what_runs(replica: Rig, engine: UnrulyEngine) -> None:
+    heard = await replica.caller.send(replica.request("r1", max_tokens=30))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    await replica.replica.stop()
+    await replica.caller.wait(lambda: heard.over)
+    assert heard.finish is not None
+    assert heard.finish.usage.completion_tokens == 30
+
+
+async def test_a_broken_engine_ends_the_replica_with_its_reason(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.broken = EngineFailed("out of memory")
+    await replica.replica.tick()
+    assert replica.stop_asked.is_set()
+    assert replica.replica.failure == "the engine failed: out of memory"
+    answer = refused(await replica.caller.run(replica.request("r1")))
+    assert (answer.code, answer.elsewhere) == ("not_ready", True)
+    assert "out of memory" in answer.message
+    assert replica.replica.reporter.report().reason == "the engine failed: out of memory"
