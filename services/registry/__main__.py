@@ -59,7 +59,11 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         meters,
     )
     relay = Relay(bus, database, clock, _relay_policy(settings), meters)
-    policy = EvaluationPolicy(at_once=settings.evaluations_at_once, retry_s=settings.evaluation_retry_s)
+    policy = EvaluationPolicy(
+        at_once=settings.evaluations_at_once,
+        retry_s=settings.evaluation_retry_s,
+        longest_retry_s=settings.evaluation_longest_retry_s,
+    )
     registry = Registry(
         registrations=registrations,
         adapters=Adapters(database, clock),

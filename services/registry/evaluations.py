@@ -26,8 +26,12 @@ _log = get_logger(__name__)
 
 
 class EvaluationPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`at_once` adapters are attended to at a time; a failed attempt is repeated after `retry_s`, then twice
+    as long, up to `longest_retry_s`."""
+
     at_once: int
     retry_s: float
+    longest_retry_s: float
 
 
 class Evaluations:
@@ -44,7 +48,7 @@ class Evaluations:
         self._clock = clock
         self._policy = policy
         self._meters = meters
-        self._changed = database.changes.follow()
+        self._verified = database.changes.follow_verified()
         self._turns = asyncio.Semaphore(policy.at_once)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._loop: asyncio.Task[None] | None = None
@@ -60,35 +64,42 @@ class Evaluations:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _follow(self) -> None:
+        """What an earlier run left first, then each adapter as it is verified."""
+        while not await self._resume():
+            await self._clock.sleep_s(self._policy.retry_s)
         while True:
-            self._changed.clear()
-            try:
-                await self._begin_new()
-            except DatabaseUnavailable as error:
-                _log.warning("evaluations wait for the database", error=error)
-                await self._clock.sleep_s(self._policy.retry_s)
-                continue
-            await self._changed.wait()
+            self._begin(await self._verified.get())
 
-    async def _begin_new(self) -> None:
-        async with self._database.read() as connection:
-            unfinished = await adapter_rows.listed(connection, AdapterFilter(statuses=lifecycle.UNFINISHED))
+    async def _resume(self) -> bool:
+        try:
+            async with self._database.read() as connection:
+                unfinished = await adapter_rows.listed(connection, AdapterFilter(statuses=lifecycle.UNFINISHED))
+        except DatabaseUnavailable as error:
+            _log.warning("evaluations wait for the database", error=error)
+            return False
         for adapter in unfinished:
-            if adapter.adapter_id not in self._running:
-                self._running[adapter.adapter_id] = asyncio.create_task(self._attend(adapter.adapter_id))
+            self._begin(adapter.adapter_id)
+        return True
+
+    def _begin(self, adapter_id: str) -> None:
+        if adapter_id not in self._running:
+            self._running[adapter_id] = asyncio.create_task(self._attend(adapter_id))
 
     async def _attend(self, adapter_id: str) -> None:
         bind(adapter_id=adapter_id)
+        pause_s = self._policy.retry_s
         try:
             while not await self._advance_safely(adapter_id):
-                await self._clock.sleep_s(self._policy.retry_s)
+                await self._clock.sleep_s(pause_s)
+                pause_s = min(2 * pause_s, self._policy.longest_retry_s)
         finally:
             del self._running[adapter_id]
 
     async def _advance_safely(self, adapter_id: str) -> bool:
-        """Whatever goes wrong here is tried again until the deadline of the adapter."""
+        """Whatever goes wrong here is tried again; the deadline of the adapter ends it."""
         try:
-            return await self._advance(adapter_id)
+            async with self._turns:
+                return await self._advance(adapter_id)
         except (DatabaseUnavailable, Collision) as error:
             _log.warning("an evaluation waits for the database", error=error)
         except Exception as error:
@@ -100,8 +111,7 @@ class Evaluations:
         adapter = await self._evaluating(adapter_id)
         if adapter is None:
             return True
-        async with self._turns:
-            found = await self._ask(adapter)
+        found = await self._ask(adapter)
         if isinstance(found, Evaluation):
             await self._conclude(adapter_id, evaluation.judge(found), found)
             return True

@@ -129,6 +129,7 @@ class Registrations:
             await adapter_rows.save(connection, adapter, moves)
             notes = [*(() if by_event else (facts.announced(announced),)), *facts.verified(adapter)]
             await outbox_rows.append(connection, notes, now_s)
+        self._database.changes.tell_verified(adapter.adapter_id)
         await self._forget_upload(announced)
         return Registered(adapter=adapter, created=True)
 

@@ -41,7 +41,7 @@ class Relay:
         self._clock = clock
         self._policy = policy
         self._meters = meters
-        self._changed = database.changes.follow()
+        self._changed = database.changes.follow_commits()
         self._reconcile_asked = True
         self._reconciled = False
         self._loop: asyncio.Task[None] | None = None

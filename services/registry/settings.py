@@ -26,7 +26,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     evaluation_deadline_s: float = 600.0
     """How long a verified adapter may wait for a replica that measures it."""
     evaluations_at_once: int = 4
-    evaluation_retry_s: float = 1.0
+    evaluation_retry_s: float = 0.5
+    evaluation_longest_retry_s: float = 4.0
     ask_timeout_s: float = 2.0
     load_timeout_s: float = 30.0
     evaluate_timeout_s: float = 60.0

@@ -1,4 +1,4 @@
-"""Who wants to know that the database has changed: the relay and the evaluations, without asking it all day."""
+"""Who is told that the database has changed, so that nobody has to ask it all day."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ import asyncio
 
 
 class Changes:
-    def __init__(self) -> None:
-        self._followers: list[asyncio.Event] = []
+    """For this process only: what matters is in the database, where the next start finds it."""
 
-    def follow(self) -> asyncio.Event:
+    def __init__(self) -> None:
+        self._commits: list[asyncio.Event] = []
+        self._verified: list[asyncio.Queue[str]] = []
+
+    def follow_commits(self) -> asyncio.Event:
         """An event that is set after every commit from now on; who waits for it clears it."""
         event = asyncio.Event()
-        self._followers.append(event)
+        self._commits.append(event)
         return event
 
-    def tell(self) -> None:
-        for event in self._followers:
+    def follow_verified(self) -> asyncio.Queue[str]:
+        """The ids of adapters that are verified from now on."""
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._verified.append(queue)
+        return queue
+
+    def tell_commit(self) -> None:
+        for event in self._commits:
             event.set()
+
+    def tell_verified(self, adapter_id: str) -> None:
+        for queue in self._verified:
+            queue.put_nowait(adapter_id)

@@ -17,6 +17,7 @@ from sqlalchemy.exc import (
     InvalidRequestError,
     OperationalError,
 )
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from services.registry.io import sqlite
@@ -81,7 +82,7 @@ class Database:
             async with self._writer.begin() as connection:
                 yield connection
         if announce:
-            self.changes.tell()
+            self.changes.tell_commit()
 
     async def check(self) -> None:
         """Raises DatabaseUnavailable if it does not answer."""
@@ -97,6 +98,8 @@ def _translated() -> Iterator[None]:
         raise Collision(str(error.orig)) from error
     except (OperationalError, InterfaceError) as error:
         raise DatabaseUnavailable(f"the database does not answer: {error.orig}") from error
+    except PoolTimeout as error:
+        raise DatabaseUnavailable("every connection to the database is busy") from error
     except DBAPIError as error:
         if not error.connection_invalidated:
             raise

@@ -120,7 +120,7 @@ async def test_a_block_that_raises_changes_nothing_and_tells_nobody(database: Da
             await tenant(connection)
             raise RuntimeError("planted")
 
-    changed = database.changes.follow()
+    changed = database.changes.follow_commits()
     with pytest.raises(RuntimeError, match="planted"):
         await stumble()
     assert not changed.is_set()
@@ -129,7 +129,7 @@ async def test_a_block_that_raises_changes_nothing_and_tells_nobody(database: Da
 
 
 async def test_a_commit_is_told(database: Database) -> None:
-    changed = database.changes.follow()
+    changed = database.changes.follow_commits()
     async with database.write() as connection:
         await tenant(connection)
     assert changed.is_set()

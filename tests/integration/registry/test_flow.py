@@ -7,12 +7,15 @@ from pathlib import Path
 
 import msgspec
 
+from services.registry.core import evaluation
 from shared.bus.port import Bus
 from shared.contracts import catalog
+from shared.messages.adapters import EffectMismatch
+from shared.messages.operations import Evaluation
 from shared.messages.pools import pool_id
 from tests.support.adapter_files import BASE, Recipe, announcement, file_of, write_folder
 from tests.support.bus_worlds import World as BusWorld
-from tests.support.registry_watch import alias_is, heard, record_is
+from tests.support.registry_watch import alias_is, eventually, heard, record_is
 from tests.support.registry_world import FakePlacement, FakeReplica, World, world
 
 POOL = pool_id(BASE.base_model_hash, 8)
@@ -195,3 +198,28 @@ async def test_an_evaluation_that_never_comes_fails_at_its_deadline(
         await here.prepare()
         await here.post(here.announce("v1"))
         assert "out of memory" in (await here.reached("v1", "failed"))["reason"]
+
+
+async def test_an_evaluation_that_stumbles_is_taken_up_again(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    stumbles = iter([RuntimeError("planted")])
+    judge = evaluation.judge
+
+    def stumbling(found: Evaluation) -> evaluation.Verdict:
+        for error in stumbles:
+            raise error
+        return judge(found)
+
+    monkeypatch.setattr(evaluation, "judge", stumbling)
+    await here.activated("v1")
+    assert next(stumbles, None) is None
+
+
+async def test_a_replica_that_applied_other_weights_is_counted(here: World, buses: BusWorld) -> None:
+    mismatch = EffectMismatch(adapter_id="v1", digest="d", replica_id="replica-a", expected="f1", found="f2")
+    worker = await buses.connect("replica_worker")
+    await worker.publish(catalog.ADAPTER_EFFECT_MISMATCH, mismatch)
+
+    async def counted() -> bool:
+        return "lorafleet_registry_effect_mismatches_total 1.0" in (await here.admin.get("/metrics")).text
+
+    await eventually(counted)
