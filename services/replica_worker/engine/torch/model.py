@@ -21,9 +21,9 @@ from .lora import AdaptedRows, LoraStack
 from .rope import rope_tables, rotate
 from .weights import Weights
 
-ROW_MULTIPLE = {torch.float32: 8, torch.bfloat16: 1}
-"""Steps are padded to this many rows. Float32 products of 1–3 rows take another code path on CPUs, with
-other last bits; products of bfloat16 have equal rows at every size."""
+ROW_MULTIPLE = {torch.float32: 8, torch.bfloat16: 4}
+"""Steps are padded to this many rows. On CPUs products of very few rows (one in bfloat16, up to three in
+float32) take another code path, with other last bits; from here on a row is the same at every size."""
 
 Stacks = Mapping[tuple[int, str], LoraStack]
 
