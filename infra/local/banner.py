@@ -19,6 +19,7 @@ def banner(settings: LocalSettings, key: str, aliases: Sequence[str], base_name:
     body = {
         "model": model,
         "stream": True,
+        "temperature": 0,
         "messages": [{"role": "user", "content": "My parcel has not arrived. What can I do?"}],
     }
     curl = (

@@ -77,7 +77,8 @@ class DemoFleet:
 
     async def wait_answer(self, model: str, key: str, timeout_s: float) -> str:
         """Ask until one request has really been answered; returns its text."""
-        body = {"model": model, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8}
+        messages = [{"role": "user", "content": "Say hello."}]
+        body = {"model": model, "messages": messages, "max_tokens": 8, "temperature": 0}
         async with _deadline(timeout_s, f"No answer from {model}"):
             while True:
                 answer = await self._door.post(

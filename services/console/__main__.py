@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from infra.local.connection import NotConfigured, find_connection
 from services.console.arguments import parser
 from services.console.commands.output import Output
 from services.console.core.outcome import OK, UNREACHABLE
 from services.console.io.admin import Admin, CommandFailed
 from services.console.io.chat import Door
-from infra.local.connection import NotConfigured, find_connection
 
 
 def main(argv: Sequence[str] | None = None) -> int:

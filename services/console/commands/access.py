@@ -8,8 +8,8 @@ from urllib.parse import quote
 from services.console.commands.output import Output
 from services.console.io.admin import Admin
 
-_ALIAS_COLUMNS = ("alias", "tenant_id", "adapter_id", "previous_adapter_id", "updated_at")
-_KEY_COLUMNS = ("key_id", "tenant_id", "may_call_base", "created_at")
+_ALIAS_COLUMNS = ("alias", "tenant_id", "adapter_id", "previous_adapter_id", "updated_at_s")
+_KEY_COLUMNS = ("key_id", "tenant_id", "may_call_base", "created_at_s")
 
 
 def alias_set(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:

@@ -13,3 +13,7 @@ def test_sizes_are_written_for_people() -> None:
 
 def test_exit_codes_tell_a_refusal_from_a_failure() -> None:
     assert [exit_code(status) for status in (200, 201, 404, 422, 503)] == [OK, OK, REFUSED, REFUSED, BROKEN]
+
+
+def test_moments_are_written_as_dates() -> None:
+    assert table([{"updated_at_s": 86400.0}], ("updated_at_s",)) == "UPDATED AT\n1970-01-02 00:00:00"
