@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from fastapi import Depends, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from services.registry.app import Registry
 from services.registry.http import adapter_routes, alias_routes, customer_routes, fleet_routes, probe_routes
@@ -26,6 +27,7 @@ _PROBLEMS: Mapping[type[Exception], Callable[[str], Problem]] = {
     BusUnavailable: lambda text: busy(f"The bus does not answer: {text}.", "bus_unavailable"),
     NoResponders: lambda _: busy("Nobody of that name is on the bus now.", "no_responders"),
     DeadlineExceeded: lambda text: Problem(504, f"It was asked and did not answer in time: {text}.", "no_answer"),
+    ClientDisconnect: lambda _: Problem(400, "The client left before its body was whole.", "client_left"),
     AskFailed: lambda text: Problem(502, f"It was asked and failed: {text}.", "ask_failed"),
 }
 
@@ -70,5 +72,5 @@ async def _on_known(request: Request, error: Exception) -> Response:
 
 
 async def _on_unknown(request: Request, error: Exception) -> Response:
-    _log.exception("a request failed", path=request.url.path, error=error)
+    """The server that runs the application logs it with its traceback."""
     return error_answer(Problem(500, "The registry failed; its log says how.", "internal_error"))

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from services.registry.core import evaluation
 from shared.bus.port import Bus

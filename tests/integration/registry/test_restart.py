@@ -126,6 +126,20 @@ async def test_the_bus_may_be_away_while_operators_work(place: Place) -> None:
         await value_is(gateway, catalog.TENANT, "globex", lambda tenant: tenant is not None)
 
 
+async def test_a_post_is_told_as_the_fact_that_an_event_would_have_been(place: Place) -> None:
+    async with place.registry() as here:
+        await here.prepare()
+        told = await Heard().follow(place.broker.connect("registry"), catalog.ADAPTER_REGISTERED)
+        posted, published = here.announce("v1"), here.announce("v2", seed=2)
+        await here.post(posted)
+        await told.first()
+        await place.broker.connect("pipeline").publish(catalog.ADAPTER_REGISTERED, published)
+        await here.reached("v2", "evaluating")
+        await here.post(here.announce("v3", seed=3))
+        assert [message.adapter_id for message in await told.first(3)] == ["v1", "v2", "v3"]
+        assert told.messages[0] == posted
+
+
 # -- reconciliation ------------------------------------------------------------------------------------
 
 

@@ -182,3 +182,22 @@ async def test_a_port_in_use_ends_it_with_its_reason(tmp_path: Path, server: Nat
             _, errors = await process.communicate()
     assert process.returncode == 1
     assert "Address already in use" in errors.decode()
+
+
+async def test_an_upload_whose_sender_leaves_is_not_kept(tmp_path: Path, server: NatsServer) -> None:
+    async with running(environ(tmp_path, server)) as registry:
+        url = registry.admin.base_url
+        _, writer = await asyncio.open_connection(url.host, url.port)
+        head = f"PUT /internal/uploads/{'0' * 64} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ADMIN_KEY}\r\n"
+        writer.write(f"{head}content-length: 1000\r\n\r\n".encode() + bytes(500))
+        await writer.drain()
+        incoming = tmp_path / "store" / ".incoming"
+
+        async def has_files(wanted: bool) -> bool:
+            return incoming.is_dir() and any(incoming.iterdir()) == wanted
+
+        await eventually(lambda: has_files(True))
+        writer.close()
+        await writer.wait_closed()
+        await eventually(lambda: has_files(False))
+        assert (await registry.admin.get("/readyz")).status_code == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -264,6 +265,21 @@ def test_c51_a_file_that_ends_early_has_a_fault_and_keeps_its_header() -> None:
     facts = inspected(FILE[:-1], 64).facts()
     assert facts.header is not None
     assert "cut short" in (facts.fault or "")
+
+
+def test_memory_does_not_grow_with_the_file() -> None:
+    chunk, chunks = bytes(1 << 20), 64
+    size = chunks * len(chunk)
+    head = crafted({"a": {"dtype": "F16", "shape": [size // 2], "data_offsets": [0, size]}})
+    reading = Inspection()
+    tracemalloc.start()
+    reading.feed(head)
+    for _ in range(chunks):
+        reading.feed(chunk)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert reading.facts().fault is None
+    assert peak_bytes < 6 << 20
 
 
 class _Endless:

@@ -1,0 +1,34 @@
+"""Settings that make no sense end the service before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.registry.settings import PREFIX, Settings
+from shared.runtime.settings import SettingsError, read
+from tests.support.registry_world import settings
+
+
+def test_prefixes_name_folders(tmp_path: Path) -> None:
+    said = settings(tmp_path, weights_prefixes=("file:///srv/inbox/", "file:///"))
+    assert said.weights_folders == ("/srv/inbox", "/")
+
+
+def test_nothing_is_read_from_disk_unless_it_is_allowed() -> None:
+    environ = {"ADMIN_KEY": "k" * 16, "DATABASE_URL": "sqlite+aiosqlite:///x", "STORE_URL": "file:///s"}
+    said = read(Settings, PREFIX, {PREFIX + name: value for name, value in environ.items()})
+    assert (said.weights_prefixes, said.host) == ((), "127.0.0.1")
+
+
+@pytest.mark.parametrize("changes", [{"admin_key": ""}, {"weights_prefixes": ("s3://x",)}, {"database_url": "x"}])
+def test_what_makes_no_sense_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        settings(tmp_path, **changes)
+
+
+def test_a_setting_that_is_missing_is_named() -> None:
+    with pytest.raises(SettingsError, match="LORAFLEET_REGISTRY_ADMIN_KEY is not set"):
+        read(Settings, PREFIX, {})
