@@ -33,7 +33,7 @@ class Generation:
 
     async def on_generate(self, request: GenerateRequest, ids: Ids) -> None:
         now_s = self._by.clock.now_s()
-        self._leases.heard(request.gateway_id, now_s)
+        self._hear(request.gateway_id)
         await self._answers.queued(request)
         if request.request_id in self._open:
             return  # it runs already, and its answers are on their way
@@ -46,7 +46,7 @@ class Generation:
         running.admission = asyncio.create_task(self._admit(running), name=f"admission of {request.request_id}")
 
     async def on_cancel(self, cancel: Cancel, ids: Ids) -> Cancelled:
-        self._leases.heard(cancel.gateway_id, self._by.clock.now_s())
+        self._hear(cancel.gateway_id)
         running = self._open.get(cancel.request_id)
         if running is None or running.request.gateway_id != cancel.gateway_id:
             return Cancelled(request_id=cancel.request_id, found=False)
@@ -54,11 +54,11 @@ class Generation:
         return Cancelled(request_id=cancel.request_id, found=True)
 
     async def on_replay(self, ask: Replay, ids: Ids) -> Replayed:
-        self._leases.heard(ask.gateway_id, self._by.clock.now_s())
+        self._hear(ask.gateway_id)
         return self._by.frames.book.replay(ask)
 
     async def on_gateway_report(self, report: GatewayReport, ids: Ids) -> None:
-        self._leases.heard(report.gateway_id, self._by.clock.now_s())
+        self._hear(report.gateway_id)
 
     def on_step(self, tokens: Sequence[StepToken]) -> None:
         """All tokens of one engine step make one frame for each gateway."""
@@ -85,6 +85,8 @@ class Generation:
             self._leases.renew_all(now_s)
         for gateway_id in self._leases.take_lapsed(now_s):
             self._leave(gateway_id)
+        for gateway_id in self._leases.take_gone(now_s):
+            self._by.frames.book.forget(gateway_id)
 
     async def beat(self) -> None:
         """Every 0.5 s: the last frame number to whoever may have missed it."""
@@ -154,12 +156,17 @@ class Generation:
         if not running.accepted:
             await self._refuse(running, Refusal(code=code, reason=f"{reason}.", elsewhere=True))
 
+    def _hear(self, gateway_id: str) -> None:
+        now_s = self._by.clock.now_s()
+        if self._leases.heard(gateway_id, now_s):
+            self._by.frames.book.remind(gateway_id, now_s)
+
     def _leave(self, gateway_id: str) -> None:
-        """Nobody is there to receive what these requests produce."""
+        """Nobody is there to receive what these requests produce. Should the gateway have lost the bus and not
+        its life, then it finds out about their end when it comes back and sees the gap."""
         gone = [running for running in self._open.values() if running.request.gateway_id == gateway_id]
         for running in gone:
-            self._stop(running, "gateway lost")
-        self._by.frames.book.forget(gateway_id)
+            self._stop(running, "error", "the gateway was silent for too long")
         if gone:
             _log.warning("a gateway is silent, its requests are ended", gateway_id=gateway_id, requests=len(gone))
 

@@ -116,18 +116,18 @@ class Caller:
 
     def __init__(self, bus: MemoryBus, gateway_id: str) -> None:
         self.gateway_id = gateway_id
+        self.bus = bus
         self.frames: list[Frame] = []
-        self._bus = bus
         self._heard: dict[str, Heard] = defaultdict(Heard)
         self._news = asyncio.Condition()
 
     async def listen(self) -> None:
-        await self._bus.subscribe(ANSWER, self._on_answer, self.gateway_id)
-        await self._bus.subscribe(FRAME, self._on_frame, self.gateway_id)
+        await self.bus.subscribe(ANSWER, self._on_answer, self.gateway_id)
+        await self.bus.subscribe(FRAME, self._on_frame, self.gateway_id)
 
     async def send(self, request: GenerateRequest) -> Heard:
         answer_to = ANSWER.subject(self.gateway_id, request.request_id)
-        await self._bus.publish(GENERATE, request, REPLICA_ID, answer_to=answer_to)
+        await self.bus.publish(GENERATE, request, REPLICA_ID, answer_to=answer_to)
         return self._heard[request.request_id]
 
     async def run(self, request: GenerateRequest) -> Heard:
@@ -138,7 +138,7 @@ class Caller:
 
     async def cancel(self, request_id: str) -> Cancelled:
         cancel = Cancel(gateway_id=self.gateway_id, request_id=request_id)
-        return await self._bus.ask(CANCEL, cancel, REPLICA_ID, timeout_s=DEADLINE_S)
+        return await self.bus.ask(CANCEL, cancel, REPLICA_ID, timeout_s=DEADLINE_S)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(DEADLINE_S), self._news:

@@ -58,6 +58,11 @@ class FrameBook:
         """Gateways that were sent a frame not long ago: their last one may have been lost."""
         return {gateway_id for gateway_id, pair in self._pairs.items() if now_s - pair.sent_at_s <= within_s}
 
+    def remind(self, gateway_id: str, now_s: float) -> None:
+        """Count it as sent to just now: it was away, and must learn which number it should have seen."""
+        if (pair := self._pairs.get(gateway_id)) is not None:
+            pair.sent_at_s = now_s
+
     def replay(self, ask: Replay) -> Replayed:
         """The frames asked for, as many as one answer holds; `missing` if the first of them is gone."""
         pair = self._pairs.get(ask.gateway_id)

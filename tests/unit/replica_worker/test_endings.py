@@ -155,6 +155,32 @@ async def test_a_silent_gateway_loses_its_requests(replica: Rig, engine: UnrulyE
     assert replica.replica.loader.slots.table.references == 0
 
 
+async def test_a_gateway_that_lost_only_the_bus_learns_how_its_requests_ended(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    gateway = replica.broker.connect("gateway")
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1"))
+    engine.allow(2)
+    await replica.caller.wait(lambda: len(heard.chunks) == 2)
+    replica.broker.disconnect(replica.caller.bus)
+    await replica.clock.advance(4.0)
+    await replica.replica.tick()
+    await replica.until(lambda: replica.replica.generation.open == 0)
+    replica.broker.reconnect(replica.caller.bus)
+    await replica.replica.generation.beat()
+    report = GatewayReport(gateway_id="gateway-1", sequence=9, streams=1, requests=1, refused=0, tokens=2)
+    await gateway.publish(GATEWAY_REPORT, report, "gateway-1")
+    await replica.clock.advance(0.5)
+    await replica.replica.generation.beat()
+    await replica.caller.wait(lambda: not replica.caller.frames[-1].chunks)
+    assert replica.caller.frames[-1].number == 3
+    ask = Replay(gateway_id="gateway-1", incarnation="first", first=3, last=3)
+    [missed] = (await gateway.ask(REPLAY, ask, REPLICA_ID, timeout_s=5)).frames
+    assert missed.chunks[0].finish is not None
+    assert missed.chunks[0].finish.error == "the gateway was silent for too long"
+
+
 async def test_nobody_is_silent_while_the_worker_itself_hears_nothing(replica: Rig, engine: UnrulyEngine) -> None:
     engine.hold()
     heard = await replica.caller.send(replica.request("r1"))

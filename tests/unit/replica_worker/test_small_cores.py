@@ -75,6 +75,18 @@ def test_a_lease_ends_after_silence_and_is_told_once() -> None:
     assert leases.take_lapsed(12.1) == ("g2",)
 
 
+def test_a_gateway_that_comes_back_is_noticed_and_one_that_does_not_is_forgotten() -> None:
+    leases = GatewayLeases(silence_s=3.0, keep_s=60.0)
+    assert not leases.heard("g1", 0.0)
+    leases.heard("g2", 0.0)
+    assert leases.take_lapsed(5.0) == ("g1", "g2")
+    assert leases.heard("g1", 6.0)
+    assert not leases.heard("g1", 7.0)
+    assert leases.take_gone(65.0) == ()
+    assert leases.take_gone(65.1) == ("g2",)
+    assert leases.take_gone(99.0) == ()
+
+
 def test_failures_are_tried_again_less_and_less_often() -> None:
     memory = FailureMemory(first_s=1.0, final_first_s=30.0, longest_s=100.0)
     waits = []
