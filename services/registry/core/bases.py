@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from services.registry.core.aliases import Denied
-from shared.messages.desired import BaseModelRecord, TenantRecord
-from shared.messages.identity import TENANT_ID_GRAMMAR, is_digest, is_tenant_id
+from shared.messages.desired import BaseModelRecord
+from shared.messages.identity import is_digest
 
 
 def decide_base_model(
@@ -23,8 +22,8 @@ def _check_shape(record: BaseModelRecord) -> Denied | None:
     rules = (
         ("base_model_hash", is_digest(record.base_model_hash), "64 characters of 0-9 a-f"),
         ("name", 0 < len(record.name) <= 128 and record.name.isprintable(), "1 to 128 printable characters"),
-        ("layers", record.layers > 0, "at least 1"),
-        ("max_context_tokens", record.max_context_tokens > 0, "at least 1"),
+        ("layers", 0 < record.layers < 1 << 31, "at least 1"),
+        ("max_context_tokens", 0 < record.max_context_tokens < 1 << 31, "at least 1"),
         ("rank_classes", bool(ranks) and min(ranks) > 0 and len(set(ranks)) == len(ranks), "different ranks above 0"),
         ("modules", bool(shapes) and all(s.in_features > 0 and s.out_features > 0 for s in shapes), "layer shapes"),
     )
@@ -57,15 +56,4 @@ def _check_kept(record: BaseModelRecord, others: Iterable[BaseModelRecord]) -> D
         if not set(known.rank_classes) <= set(record.rank_classes):
             message = f"Rank classes {list(known.rank_classes)} are in use; they can only be added to."
             return Denied(kind="conflict", code="rank_class_in_use", message=message, field="rank_classes")
-    return None
-
-
-def tenant_fault(record: TenantRecord) -> Denied | None:
-    """What is wrong with a tenant, or None."""
-    if not is_tenant_id(record.tenant_id):
-        message = f"tenant_id must be {TENANT_ID_GRAMMAR}."
-        return Denied(kind="invalid", code="tenant_invalid", message=message, field="tenant_id")
-    if not (math.isfinite(record.weight) and record.weight > 0):
-        message = f"weight is {record.weight}; it must be a finite number above 0."
-        return Denied(kind="invalid", code="weight_invalid", message=message, field="weight")
     return None

@@ -11,10 +11,11 @@ import pytest
 
 from services.registry.core import lifecycle, records
 from services.registry.core.aliases import Denied
-from services.registry.core.bases import decide_base_model, tenant_fault
+from services.registry.core.bases import decide_base_model
 from services.registry.core.evaluation import judge, judge_deadline, order_replicas
 from services.registry.core.lifecycle import IllegalMove, Move
 from services.registry.core.reconciliation import repair
+from services.registry.core.tenants import tenant_fault
 from services.registry.core.verify import FileFacts
 from shared.messages.adapters import STATES
 from shared.messages.desired import ModuleShape, TenantRecord
@@ -124,6 +125,7 @@ def test_a_base_model_may_stand_alone_and_be_told_again() -> None:
         ({"name": ""}, "name"),
         ({"name": "a\nb"}, "name"),
         ({"layers": 0}, "layers"),
+        ({"layers": 1 << 70}, "layers"),
         ({"max_context_tokens": 0}, "max_context_tokens"),
         ({"rank_classes": ()}, "rank_classes"),
         ({"rank_classes": (0, 8)}, "rank_classes"),
