@@ -59,7 +59,6 @@ class Loader:
 
         Raises AdapterUnavailable, AdapterFailed, EngineFailed.
         """
-        self.failures.forgive(record.key)
         with self._urgently(), self._remembering(record):
             if tier == "gpu":
                 (await self.slots.acquire(record)).release()

@@ -15,6 +15,7 @@ class UnrulyEngine(TimedEngine):
     """`hold()` stops it between two steps, `allow(n)` lets it make n more, `go()` lets it run.
 
     `fail(call, error)` makes the next `call` ("read", "load", "clear", "probe", "fingerprint") raise.
+    Loads wait while `copying` is cleared. `no_effect`: adapters are probed as if they were the base.
     `wrong_weights` makes every load put other weights into the slot, as a broken copy would.
     """
 
@@ -23,6 +24,8 @@ class UnrulyEngine(TimedEngine):
         self.faults: dict[str, deque[Exception]] = defaultdict(deque)
         self.calls: dict[str, int] = defaultdict(int)
         self.broken: EngineFailed | None = None
+        self.copying = asyncio.Event()
+        self.copying.set()
         self.wrong_weights = False
         self.no_effect = False
         self._allowed: float = float("inf")
@@ -52,6 +55,7 @@ class UnrulyEngine(TimedEngine):
 
     async def load(self, slot: int, adapter: HostAdapter) -> None:
         self._meet("load")
+        await self.copying.wait()
         await super().load(slot, adapter)
         if self.wrong_weights:
             self._digests[slot] = "0" * 64

@@ -211,6 +211,19 @@ async def test_a_quiet_stream_repeats_the_last_number_and_a_gap_is_replayed(repl
     assert gone.missing
 
 
+async def test_a_lost_last_frame_is_noticed_after_the_stream_has_ended(replica: Rig) -> None:
+    await replica.caller.run(replica.request("r1"))
+    written = len(replica.caller.frames)
+    await replica.clock.advance(2.5)
+    await replica.replica.generation.beat()
+    await replica.caller.wait(lambda: len(replica.caller.frames) == written + 1)
+    assert replica.caller.frames[-1].number == replica.caller.frames[-2].number
+    await replica.clock.advance(1.0)
+    await replica.replica.generation.beat()
+    await replica.caller.run(replica.request("r2"))
+    assert all(frame.chunks for frame in replica.caller.frames[written + 1 :])
+
+
 async def test_a_drain_order_finishes_what_runs_and_takes_nothing_new(replica: Rig, engine: UnrulyEngine) -> None:
     engine.hold()
     running = await replica.caller.send(replica.request("r1"))

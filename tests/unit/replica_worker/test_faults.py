@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -169,7 +170,7 @@ async def test_a_fingerprint_of_another_build_proves_nothing_here(replica: Rig) 
     assert (await load(replica, record)).ok
 
 
-async def test_an_adapter_larger_than_ram_is_unavailable_with_both_numbers(tmp_path, model_folder) -> None:  # type: ignore[no-untyped-def]
+async def test_an_adapter_larger_than_ram_is_unavailable_with_both_numbers(tmp_path: Path, model_folder: Path) -> None:
     async with rig(tmp_path, model_folder, ram_budget_bytes=2_000) as small:
         record = await small.register("acme-1", b"x" * 3_000)
         with pytest.raises(AdapterUnavailable, match=r"3000 bytes do not fit.*2000"):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from services.replica_worker.engine.port import AdapterUnusable
+from services.replica_worker.errors import AdapterFailed
 from shared.contracts.catalog import STATE
 from shared.messages.operations import AskState, HoldResult
-from tests.support.replica import REPLICA_ID, Rig, rig
+from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, rig
 from tests.support.replica_operations import load, unload
-from tests.support.unruly_engine import UnrulyEngine
+from tests.support.unruly_engine import UnrulyEngine, unruly
 
 
 def byte_counts(replica: Rig) -> tuple[int, int, int]:
@@ -190,7 +192,7 @@ async def test_a_waiter_that_leaves_in_any_moment_leaves_nothing_behind(replica:
         await replica.replica.loader.drop(record.key)
 
 
-async def test_ram_smaller_than_the_slots_still_serves_all(tmp_path, model_folder) -> None:  # type: ignore[no-untyped-def]
+async def test_ram_smaller_than_the_slots_still_serves_all(tmp_path: Path, model_folder: Path) -> None:
     async with rig(tmp_path, model_folder, ram_budget_bytes=2_000) as small:
         records = [await small.register(f"acme-{at}", bytes([at]) * 900) for at in range(12)]
         heard = await asyncio.gather(
@@ -198,3 +200,36 @@ async def test_ram_smaller_than_the_slots_still_serves_all(tmp_path, model_folde
         )
         assert all(each.finish is not None for each in heard), [each.refused for each in heard]
         assert small.replica.loader.ram.budget.used_bytes <= 2_000
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_waiter_that_leaves_as_its_load_fails_gives_back_nothing_twice(
+    replica: Rig, engine: UnrulyEngine, steps: int
+) -> None:
+    record, other = await replica.register("acme-1"), await replica.register("acme-2")
+    for each in (record, other):
+        await replica.replica.loader.bring(each, "ram")
+    engine.fail("load", AdapterUnusable("planted"))
+    acquiring = asyncio.create_task(replica.replica.loader.acquire(record))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    acquiring.cancel()
+    [result] = await asyncio.gather(acquiring, return_exceptions=True)
+    assert isinstance(result, asyncio.CancelledError | AdapterFailed), result
+    await replica.until(lambda: not replica.replica.loader.slots.table.busy)
+    engine.faults.clear()
+    (await replica.replica.loader.acquire(other)).release()
+
+
+async def test_what_is_being_copied_to_a_slot_stays_in_ram(tmp_path: Path, model_folder: Path) -> None:
+    engine = unruly(BASE_HASH)
+    async with rig(tmp_path, model_folder, engine=engine, ram_budget_bytes=2_000) as small:
+        copied, second, third = [await small.register(f"acme-{at}", bytes([at]) * 900) for at in range(3)]
+        engine.copying.clear()
+        acquiring = asyncio.create_task(small.replica.loader.acquire(copied))
+        await small.until(lambda: engine.calls["load"] == 1)
+        for record in (second, third):
+            await small.replica.loader.bring(record, "ram")
+        assert [small.replica.loader.ram.holds(each.key) for each in (copied, second, third)] == [True, False, True]
+        engine.copying.set()
+        (await acquiring).release()
