@@ -1,0 +1,109 @@
+"""A replica over the reference engine: the real model, the real weights, more adapters than slots."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.replica_worker.engine.torch.engine import TorchEngine
+from services.replica_worker.engine.torch.policy import TorchPolicy
+from shared.base_model import base_model_hash
+from shared.contracts.catalog import EVALUATE
+from shared.messages.desired import AdapterRecord
+from shared.messages.operations import EvaluateAdapter, Evaluation
+from tests.support.random_adapter import ALL_TARGETS, RandomAdapter, write_adapter
+from tests.support.replica import REPLICA_ID, Rig, rig
+from tests.support.replica_operations import load, unload
+from tests.support.tiny_model import tiny_model_once
+
+
+@pytest.fixture
+async def replica(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
+    model = tiny_model_once(tmp_path_factory)
+    policy = TorchPolicy(slots=4, max_rows=8, max_context_tokens=256, dtype="float32", threads=1)
+    settings = {"ram_budget_bytes": 64 << 20, "disk_budget_bytes": 64 << 20, "max_context_tokens": 256}
+    engine = TorchEngine(model, policy)
+    async with rig(tmp_path, model, engine=engine, base_hash=base_model_hash(model), **settings) as built:
+        yield built
+        await built.settled()
+        built.assert_sound()
+
+
+async def register(replica: Rig, seed: int, std: float = 0.15) -> AdapterRecord:
+    path, spec = write_adapter(replica.folder, RandomAdapter(seed=seed, std=std), replica.base_hash)
+    return await replica.register(
+        spec.adapter_id, path.read_bytes(), rank=spec.rank, alpha=spec.alpha, target_modules=ALL_TARGETS
+    )
+
+
+async def tokens(replica: Rig, request_id: str, record: AdapterRecord | None) -> tuple[int, ...]:
+    request = replica.request(request_id, record, max_tokens=8)
+    greedy = msgspec.structs.replace(request.sampling, temperature=0.0)
+    heard = await replica.caller.run(msgspec.structs.replace(request, sampling=greedy))
+    assert heard.finish is not None, heard.answers
+    assert heard.finish.error is None
+    return heard.token_ids
+
+
+async def evaluate(replica: Rig, record: AdapterRecord) -> Evaluation:
+    return await replica.registry.ask(EVALUATE, EvaluateAdapter(record=record), REPLICA_ID, timeout_s=30)
+
+
+async def test_c04_c21_twelve_adapters_and_the_base_through_four_slots_answer_as_if_alone(replica: Rig) -> None:
+    records = [await register(replica, seed) for seed in range(1, 13)]
+    base = await tokens(replica, "base-alone", None)
+    alone = {record.adapter_id: await tokens(replica, f"alone-{record.adapter_id}", record) for record in records}
+    assert len({base, *alone.values()}) == 13
+    calls: list[AdapterRecord | None] = [*records, *records, None, None]
+    random.Random(21).shuffle(calls)
+    mixed = await asyncio.gather(*(tokens(replica, f"mixed-{at}", record) for at, record in enumerate(calls)))
+    assert mixed == [base if record is None else alone[record.adapter_id] for record in calls]
+
+
+async def test_a_fingerprint_from_the_evaluation_proves_every_later_load(replica: Rig) -> None:
+    record = await register(replica, 1)
+    found = await evaluate(replica, record)
+    assert found.passed
+    proven = msgspec.structs.replace(record, fingerprint=found.fingerprint)
+    await replica.tell(proven)
+    assert (await unload(replica, record)).ok
+    assert (await load(replica, proven)).ok
+    other = await evaluate(replica, await register(replica, 2))
+    wrong = msgspec.structs.replace(record, fingerprint=other.fingerprint)
+    await replica.tell(wrong)
+    assert (await unload(replica, record)).ok
+    refused = await load(replica, wrong)
+    assert (refused.ok, refused.tier) == (False, "ram")
+    assert "another effect" in refused.reason
+
+
+async def test_c08_an_adapter_of_zeros_fails_its_evaluation(replica: Rig) -> None:
+    found = await evaluate(replica, await register(replica, 3, std=0.0))
+    assert (found.passed, found.reason.split(":")[0], found.largest_logprob_change) == (False, "no effect", 0.0)
+
+
+async def test_a_file_that_the_engine_cannot_apply_is_refused_with_its_reason(replica: Rig) -> None:
+    path, _ = write_adapter(replica.folder, RandomAdapter(seed=4, rank=24), replica.base_hash)
+    record = await replica.register("too-large", path.read_bytes(), rank=24, target_modules=ALL_TARGETS)
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert heard.refused is not None
+    assert (heard.refused.code, heard.refused.elsewhere) == ("adapter_failed", False)
+    assert "24" in heard.refused.message
+    found = await evaluate(replica, record)
+    assert not found.passed
+
+
+async def test_c17_a_hundred_loads_and_unloads_leave_the_base_as_it_was(replica: Rig) -> None:
+    record = await register(replica, 5)
+    before = await tokens(replica, "before", None)
+    for _ in range(100):
+        assert (await load(replica, record)).ok
+        assert (await unload(replica, record)).ok
+    assert replica.replica.loader.ram.budget.used_bytes == 0
+    assert replica.replica.loader.disk.budget.used_bytes == 0
+    assert await tokens(replica, "after", None) == before
