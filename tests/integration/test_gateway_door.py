@@ -10,10 +10,13 @@ from contextlib import AbstractAsyncContextManager
 import httpx
 import pytest
 
+from services.gateway.__main__ import assemble
 from services.gateway.io.server import HttpServer
+from shared.bus.memory import MemoryBroker
 from shared.contracts.catalog import GATEWAY_REPORT
 from shared.messages.identity import key_of
 from shared.messages.reports import GatewayReport
+from shared.runtime.clock import ManualClock
 from tests.support.gateway_world import (
     ADAPTER,
     ALIAS_NAME,
@@ -21,8 +24,10 @@ from tests.support.gateway_world import (
     FOREIGN_ALIAS,
     FOREIGN_KEY,
     KEY,
+    SETTINGS,
     body,
     gateway_world,
+    write_directory,
 )
 from tests.support.scripted_replica import says
 
@@ -73,6 +78,24 @@ async def test_c35_while_the_bus_is_away_a_known_alias_is_503_and_comes_back() -
         world.broker.reconnect(world.bus)
         assert (await client.post(PATH, json=body())).status_code == 200
         assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_until_the_directory_is_full_nobody_is_told_that_something_does_not_exist() -> None:
+    broker = MemoryBroker()
+    bus = broker.connect("gateway")
+    broker.disconnect(bus)  # the bus comes up after this gateway
+    await write_directory(broker.connect("registry"))
+    assembly = assemble(SETTINGS, bus, ManualClock())
+    for part in assembly.parts:
+        await part.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{assembly.server.port}") as client:
+        headers = {"authorization": f"Bearer {KEY}"}
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/readyz")).text == "The gateway has not yet learnt who may call what.\n"
+        assert error(await client.post(PATH, json=body(), headers=headers), 503)["code"] == "unavailable"
+        assert error(await client.get("/v1/models", headers=headers), 503)
+    for part in reversed(assembly.parts):
+        await part.stop()
 
 
 async def test_c59_own_aliases_are_listed_and_foreign_ones_do_not_exist() -> None:

@@ -129,6 +129,7 @@ async def gateway_world(*scripts: Script | None, settings: GatewaySettings = SET
     ]
     for replica in replicas:
         await replica.start()
+    await clock.advance(0.0)  # until their reports are heard
     try:
         yield World(assembly=assembly, broker=broker, bus=bus, clock=clock, replicas=replicas)
     finally:
