@@ -24,7 +24,7 @@ from infra.local.temporary import TemporaryFleet, temporary_fleet
 from infra.models.fetch import ensure_base_model
 from loadtest.driver import drive
 from loadtest.measures import Seen
-from loadtest.report import Figure, write_report
+from loadtest.report import Figure, table, write_report
 from loadtest.workload import Arrival
 
 ENGINE_ADAPTERS = 32
@@ -44,8 +44,9 @@ def main() -> None:
         engine = measure_engine(model, adapters)
         _say("fleet: first token by tier")
         seen = measure_fleet(model, adapters[:FLEET_ADAPTERS], Path(folder) / "fleet")
-    report = write_report("bench", {**engine_figures(engine), **fleet_figures(seen, engine["engine_ttft_s.p50"])})
-    _say(f"written {report}")
+    figures = {**engine_figures(engine), **fleet_figures(seen, engine["engine_ttft_s.p50"])}
+    _say(table(figures))
+    _say(f"written {write_report('bench', figures)}")
 
 
 def measure_engine(model: Path, adapters: Sequence[Path]) -> dict[str, float]:

@@ -74,6 +74,15 @@ def read_reports(folder: Path = REPORTS) -> list[Report]:
     return [_read(path) for path in sorted(folder.glob("[!.]*.json"))]
 
 
+def table(figures: Mapping[str, Figure]) -> str:
+    """The figures for people: a line each with value, target, and whether it is met."""
+    met = {True: "met", False: "SHORT", None: ""}
+    rows = [(name, str(figure), figure.target or "", met[figure.met]) for name, figure in figures.items()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def shortfalls(reports: Sequence[Report]) -> list[str]:
     """One line for every figure that does not meet its target."""
     return [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadtest import report
-from loadtest.report import Figure, read_reports, shortfalls, write_report
+from loadtest.report import Figure, read_reports, shortfalls, table, write_report
 
 
 @pytest.mark.parametrize(
@@ -85,3 +85,8 @@ def test_the_command_lists_what_falls_short(
         "bench  ttft_s.remote  1.5 s, target <= 1.0",
         "1 of 2 figures with a target fall short",
     ]
+
+
+def test_a_table_shows_what_falls_short() -> None:
+    shown = table({"a": Figure(value=2.0, unit="s", target="<= 1.0"), "long": Figure(value=1.5, unit="token/s")})
+    assert shown.splitlines() == ["a     2 s          <= 1.0  SHORT", "long  1.5 token/s"]
