@@ -132,8 +132,6 @@ class Generation:
                 await self._fail(running, "the replica failed on this request")
 
     def _submit(self, running: Running, prepared: EngineRequest) -> None:
-        if self._open.get(prepared.request_id) is not running:
-            return  # it was ended while its acceptance was being sent
         if prepared.max_tokens < 1:  # the replica before this one was lost between its last token and its finish
             self._stop(running, "length")
             return

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 
 from services.replica_worker.engine.port import EngineFailed
 from shared.contracts.catalog import DRAIN, GATEWAY_REPORT, REPLAY
 from shared.messages.desired import DrainOrder
-from shared.messages.generation import Refused, Replay
+from shared.messages.generation import Accepted, Refused, Replay
 from shared.messages.reports import GatewayReport
 from tests.support.replica import BASE_HASH, REPLICA_ID, Heard, Rig, rig
 from tests.support.unruly_engine import UnrulyEngine, unruly
@@ -49,6 +52,42 @@ async def test_cancelling_what_is_not_there_or_another_gateways_finds_nothing(
     assert not (await replica.caller.cancel("r1")).found
     assert not (await replica.caller.cancel("nothing")).found
     engine.go()
+
+
+async def test_a_request_that_is_cancelled_while_its_acceptance_is_sent_never_runs(
+    replica: Rig, engine: UnrulyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await replica.register("acme-1")
+    sending, sent = asyncio.Event(), asyncio.Event()
+    publish = replica.bus.publish
+
+    async def slowly(channel: Any, message: Any, *ids: str, **options: Any) -> None:
+        if isinstance(message, Accepted):
+            sending.set()
+            await sent.wait()
+        await publish(channel, message, *ids, **options)
+
+    monkeypatch.setattr(replica.bus, "publish", slowly)
+    heard = await replica.caller.send(replica.request("r1", record, max_tokens=100))
+    async with asyncio.timeout(5):
+        await sending.wait()
+    assert (await replica.caller.cancel("r1")).found
+    sent.set()
+    await replica.caller.wait(lambda: heard.finish is not None)
+    await replica.caller.run(replica.request("r2", record))
+    assert heard.token_ids == ()
+    assert engine.load_figures().running == 0
+
+
+async def test_a_request_that_is_told_twice_runs_once(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1"))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    await replica.caller.send(replica.request("r1"))
+    await replica.until(lambda: len(heard.answers) == 3)
+    engine.go()
+    await replica.caller.wait(lambda: heard.over)
+    assert [chunk.position for chunk in heard.chunks] == [0, 1, 2, 3, 4, 5]
 
 
 async def test_a_request_whose_first_token_does_not_come_in_time_is_ended(replica: Rig, engine: UnrulyEngine) -> None:

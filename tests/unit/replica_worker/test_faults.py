@@ -185,3 +185,11 @@ async def test_a_failure_is_remembered_per_adapter_not_per_file(replica: Rig, en
     with pytest.raises(AdapterFailed, match="only this one"):
         await replica.replica.loader.acquire(one)
     (await replica.replica.loader.acquire(two)).release()
+
+
+async def test_an_adapter_that_failed_its_evaluation_is_not_served(replica: Rig) -> None:
+    record = await replica.register("acme-1", status="failed")
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert heard.refused is not None
+    assert (heard.refused.code, heard.refused.message) == ("adapter_failed", "Adapter acme-1 is failed.")
+    assert replica.store.reads == {}

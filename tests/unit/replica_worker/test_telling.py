@@ -199,6 +199,17 @@ async def test_a_retired_adapter_serves_what_runs_and_then_leaves_every_tier(
     assert not replica.cached(record).exists()
 
 
+async def test_a_retired_adapter_leaves_the_file_that_another_one_shares(replica: Rig) -> None:
+    retired, twin = await replica.register("retired", b"shared" * 9), await replica.register("twin", b"shared" * 9)
+    for record in (retired, twin):
+        await replica.replica.loader.bring(record, "gpu")
+    await replica.tell(msgspec.structs.replace(retired, status="retired"))
+    await replica.until(lambda: retired.key not in replica.replica.loader.slots.table.resident)
+    await replica.until(lambda: not replica.replica.loader.ram.holds(retired.key))
+    assert tier(replica, twin) == "gpu"
+    assert replica.cached(twin).exists()
+
+
 async def test_an_older_epoch_changes_nothing(replica: Rig) -> None:
     new, old = await replica.register("new"), await replica.register("old")
     await assign(replica, (new, "ram"), epoch=7)
