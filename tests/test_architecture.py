@@ -42,6 +42,15 @@ LAYERS = (
         own=("services.replica_worker.text", "shared.messages"),
         others=_PLAIN | {"tokenizers", "jinja2"},
     ),
+    # Tiers move adapters for whoever asks, and know of no request and no bus.
+    Layer(
+        r"services\.replica_worker\.tiers",
+        own=(
+            *(f"services.replica_worker.{name}" for name in ("tiers", "core", "io", "engine.port", "engine.watch")),
+            *("shared.messages", "shared.runtime", "shared.store"),
+        ),
+        others=_PLAIN,
+    ),
     # `lorafleet up` hands over to the local supervisor.
     Layer(r"services\.console", own=("services.console", "shared", "infra"), others=_ANY),
     Layer(r"services\.\w+", own=("{service}", "shared"), others=_ANY),
@@ -203,6 +212,8 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (_LAYERED, "services/gateway/io/new.py", "from services.gateway.app import App"),
     (_LAYERED, "services/replica_worker/engine/new.py", "from services.replica_worker.core import slots"),
     (_LAYERED, "services/replica_worker/text/new.py", "import torch"),
+    (_LAYERED, "services/replica_worker/tiers/new.py", "from services.replica_worker.requests import running"),
+    (_LAYERED, "services/replica_worker/tiers/new.py", "from shared.bus.port import Bus"),
     (_LAYERED, "services/placement/app.py", "from tests.support import fleet"),
     (_LAYERED, "infra/local/new.py", "from services.gateway.settings import Settings"),
     (_LAYERED, "loadtest/new.py", "from services.gateway.io import door"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from services.replica_worker.assembly import Hooks, Outside, assemble
-from services.replica_worker.convergence import Convergence
+from services.replica_worker.control.convergence import Convergence
+from services.replica_worker.control.evaluation import Evaluator
+from services.replica_worker.control.operations import Operations
 from services.replica_worker.core.converge import Limits
-from services.replica_worker.evaluation import Evaluator
-from services.replica_worker.generation import Generation
-from services.replica_worker.operations import Operations
-from services.replica_worker.reports import Reporter, held_adapters
+from services.replica_worker.reporting.reports import Reporter, held_adapters
+from services.replica_worker.requests.generation import Generation
 from services.replica_worker.settings import Settings
 from services.replica_worker.standing import Standing
 from shared.bus.port import BusUnavailable, Change, Subscription

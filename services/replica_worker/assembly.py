@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from services.replica_worker.control.records import RecordBook
 from services.replica_worker.core.slots import SlotTable
 from services.replica_worker.core.tiers import ByteBudget
 from services.replica_worker.core.tokens import Promises, Rate
-from services.replica_worker.disk_tier import DiskTier
-from services.replica_worker.effect import EffectProof, OnMismatch
 from services.replica_worker.engine.port import Engine
-from services.replica_worker.engine_watch import EngineWatch
-from services.replica_worker.frame_sender import FrameSender
-from services.replica_worker.ground import Ground
+from services.replica_worker.engine.watch import EngineWatch
 from services.replica_worker.io.disk import DiskFiles
-from services.replica_worker.loader import Loader
 from services.replica_worker.means import Means
-from services.replica_worker.metering import Meters
-from services.replica_worker.ram_tier import RamTier
-from services.replica_worker.records import RecordBook
-from services.replica_worker.residency import ResidencyTeller
+from services.replica_worker.reporting.metering import Meters
+from services.replica_worker.reporting.residency import ResidencyTeller
+from services.replica_worker.requests.frame_sender import FrameSender
 from services.replica_worker.settings import Settings
-from services.replica_worker.slot_tier import SlotTier
 from services.replica_worker.standing import Identity, Standing
 from services.replica_worker.text.tokenizer import Tokenizer
+from services.replica_worker.tiers.disk import DiskTier
+from services.replica_worker.tiers.effect import EffectProof, OnMismatch
+from services.replica_worker.tiers.ground import Ground
+from services.replica_worker.tiers.loader import Loader
+from services.replica_worker.tiers.ram import RamTier
+from services.replica_worker.tiers.slots import SlotTier
 from shared.bus.port import Bus
 from shared.messages.identity import AdapterKey
 from shared.runtime.clock import Clock

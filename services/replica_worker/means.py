@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.replica_worker.control.records import RecordBook
 from services.replica_worker.core.tokens import Promises, Rate
-from services.replica_worker.effect import EffectProof
-from services.replica_worker.engine_watch import EngineWatch
-from services.replica_worker.frame_sender import FrameSender
-from services.replica_worker.loader import Loader
-from services.replica_worker.metering import Meters
-from services.replica_worker.records import RecordBook
+from services.replica_worker.engine.watch import EngineWatch
+from services.replica_worker.reporting.metering import Meters
+from services.replica_worker.requests.frame_sender import FrameSender
 from services.replica_worker.standing import Identity, Standing
 from services.replica_worker.text.tokenizer import Tokenizer
+from services.replica_worker.tiers.effect import EffectProof
+from services.replica_worker.tiers.loader import Loader
 from shared.bus.port import Bus
 from shared.runtime.clock import Clock
 

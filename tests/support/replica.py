@@ -19,10 +19,10 @@ from services.replica_worker.core.residency import ResidencyLog
 from services.replica_worker.engine.port import Engine
 from services.replica_worker.engine.timed.engine import TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
-from services.replica_worker.frame_sender import FrameSender
 from services.replica_worker.io.disk import DiskFiles
-from services.replica_worker.metering import Meters
-from services.replica_worker.residency import ResidencyTeller
+from services.replica_worker.reporting.metering import Meters
+from services.replica_worker.reporting.residency import ResidencyTeller
+from services.replica_worker.requests.frame_sender import FrameSender
 from services.replica_worker.settings import Settings
 from services.replica_worker.standing import Identity
 from services.replica_worker.text.tokenizer import Tokenizer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.replica_worker.answer_text import AnswerText
+from services.replica_worker.requests.answer_text import AnswerText
 from services.replica_worker.text.tokenizer import Tokenizer
 
 SENTENCE = "Zoë and 👩‍🚀 say 漢字, e\u0301 and STOP here"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from services.replica_worker.engine.port import AdapterUnusable
-from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.contracts.catalog import ADAPTER_EFFECT_MISMATCH, FINGERPRINT
 from shared.messages.adapters import EffectMismatch
 from shared.messages.operations import AskFingerprint

@@ -118,7 +118,7 @@ async def test_c14_an_adapter_that_is_not_known_is_never_answered_from_the_base(
 ) -> None:
     record = await replica.register("acme-1")
     other = msgspec.structs.replace(record, digest="f" * 64)
-    monkeypatch.setattr("services.replica_worker.admission.RECORD_WAIT_S", 0.05)
+    monkeypatch.setattr("services.replica_worker.requests.admission.RECORD_WAIT_S", 0.05)
     answer = refused(await replica.caller.run(replica.request("r1", other)))
     assert (answer.code, answer.elsewhere) == ("adapter_unavailable", True)
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from services.replica_worker.engine.port import AdapterUnusable
-from services.replica_worker.errors import AdapterFailed
+from services.replica_worker.tiers.errors import AdapterFailed
 from shared.contracts.catalog import STATE
 from shared.messages.operations import AskState, HoldResult
 from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, rig

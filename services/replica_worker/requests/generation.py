@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from services.replica_worker.admission import Admission, RefusedHere
-from services.replica_worker.answers import Answers
 from services.replica_worker.core.admission import Refusal
 from services.replica_worker.core.leases import GatewayLeases
 from services.replica_worker.engine.port import EngineFailed, EngineRequest, StepToken
 from services.replica_worker.means import Means
-from services.replica_worker.running import Running
+from services.replica_worker.requests.admission import Admission, RefusedHere
+from services.replica_worker.requests.answers import Answers
+from services.replica_worker.requests.running import Running
 from shared.bus.port import BusUnavailable
 from shared.messages.generation import Cancel, Cancelled, GenerateRequest, Replay, Replayed, TokenChunk
 from shared.messages.reports import GatewayReport

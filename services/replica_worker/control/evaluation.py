@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from services.replica_worker.core.evaluation import Distribution, judge
 from services.replica_worker.engine.port import BASE_SLOT, Probe
-from services.replica_worker.errors import AdapterFailed
 from services.replica_worker.means import Means
+from services.replica_worker.tiers.errors import AdapterFailed
 from shared.messages.desired import AdapterRecord
 from shared.messages.operations import EvaluateAdapter, Evaluation
 

@@ -6,16 +6,16 @@ import asyncio
 
 import msgspec
 
-from services.replica_worker.answer_text import AnswerText
+from services.replica_worker.control.records import UNUSABLE
 from services.replica_worker.core.admission import Door, Refusal, admit
 from services.replica_worker.core.tokens import TooLong, fit
 from services.replica_worker.engine.port import EngineRequest
-from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.means import Means
-from services.replica_worker.records import UNUSABLE
-from services.replica_worker.running import Running
-from services.replica_worker.slot_reference import SlotReference
+from services.replica_worker.requests.answer_text import AnswerText
+from services.replica_worker.requests.running import Running
 from services.replica_worker.text.chat import ChatUnusable
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.tiers.slot_reference import SlotReference
 from shared.messages.desired import AdapterRecord
 from shared.messages.generation import GenerateRequest
 from shared.messages.identity import AdapterKey

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.replica_worker.generation import Generation
 from services.replica_worker.means import Means
+from services.replica_worker.requests.generation import Generation
 from services.replica_worker.settings import Settings
 from shared.bus.port import BusUnavailable
 from shared.contracts.catalog import REPLICA_REPORT

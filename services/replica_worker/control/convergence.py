@@ -8,9 +8,9 @@ from contextlib import suppress
 from services.replica_worker.core.assignment import Assignment, fold, without
 from services.replica_worker.core.converge import Action, Held, Known, Limits, Plan, Step, converge
 from services.replica_worker.engine.port import EngineFailed
-from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.means import Means
-from services.replica_worker.reports import held_adapters
+from services.replica_worker.reporting.reports import held_adapters
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.bus.port import Change
 from shared.messages.desired import AssignmentShard
 from shared.runtime.logs import get_logger

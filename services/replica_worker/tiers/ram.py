@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from services.replica_worker.core.tiers import ByteBudget
-from services.replica_worker.disk_tier import DiskTier
 from services.replica_worker.engine.port import AdapterSpec, AdapterUnusable, HostAdapter
-from services.replica_worker.errors import AdapterFailed
-from services.replica_worker.ground import Ground
-from services.replica_worker.shelf import Shelf
-from services.replica_worker.single_flight import SingleFlight
+from services.replica_worker.tiers.disk import DiskTier
+from services.replica_worker.tiers.errors import AdapterFailed
+from services.replica_worker.tiers.ground import Ground
+from services.replica_worker.tiers.shelf import Shelf
+from services.replica_worker.tiers.single_flight import SingleFlight
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from services.replica_worker.core.tiers import ByteBudget, NoRoom
-from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.io.disk import DiskFiles, DiskRefused, FileDamaged
-from services.replica_worker.shelf import Shelf
-from services.replica_worker.single_flight import SingleFlight
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.tiers.shelf import Shelf
+from services.replica_worker.tiers.single_flight import SingleFlight
 from shared.messages.desired import AdapterRecord
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger

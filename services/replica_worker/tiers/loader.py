@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from services.replica_worker.core.failures import FailureMemory
-from services.replica_worker.disk_tier import DiskTier
-from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
-from services.replica_worker.ground import Ground
-from services.replica_worker.ram_tier import RamTier
-from services.replica_worker.slot_reference import SlotReference
-from services.replica_worker.slot_tier import SlotTier
+from services.replica_worker.tiers.disk import DiskTier
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.tiers.ground import Ground
+from services.replica_worker.tiers.ram import RamTier
+from services.replica_worker.tiers.slot_reference import SlotReference
+from services.replica_worker.tiers.slots import SlotTier
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger

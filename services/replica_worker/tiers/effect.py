@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from services.replica_worker.engine_watch import EngineWatch
-from services.replica_worker.errors import AdapterFailed
+from services.replica_worker.engine.watch import EngineWatch
+from services.replica_worker.tiers.errors import AdapterFailed
 from shared.messages.desired import AdapterRecord
 
 OnMismatch = Callable[[AdapterRecord, str], Awaitable[None]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from services.replica_worker.answer_text import AnswerText
 from services.replica_worker.engine.port import BASE_SLOT, EngineRequest, StepToken
-from services.replica_worker.slot_reference import SlotReference
+from services.replica_worker.requests.answer_text import AnswerText
+from services.replica_worker.tiers.slot_reference import SlotReference
 from shared.messages.generation import Finish, GenerateRequest, TokenChunk, Usage
 from shared.messages.identity import AdapterKey
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from services.replica_worker.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.means import Means
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.messages.identity import AdapterKey
 from shared.messages.operations import AskFingerprint, Fingerprint, HoldResult, LoadAdapter, UnloadAdapter
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.replica_worker.core.admission import Refusal
-from services.replica_worker.running import Running
+from services.replica_worker.requests.running import Running
 from services.replica_worker.standing import Identity
 from shared.bus.port import Bus
 from shared.contracts.catalog import ANSWER

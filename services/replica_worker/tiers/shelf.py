@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from services.replica_worker.core.tiers import ByteBudget, NoRoom
-from services.replica_worker.errors import AdapterUnavailable
+from services.replica_worker.tiers.errors import AdapterUnavailable
 from shared.runtime.clock import Clock
 
 K = TypeVar("K", bound=Hashable)

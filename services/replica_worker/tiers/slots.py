@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from services.replica_worker.core.slot_decisions import Acquired, AllBusy, InUse, MustLoad, Resident
 from services.replica_worker.core.slots import SlotTable
 from services.replica_worker.engine.port import AdapterUnusable
-from services.replica_worker.errors import AdapterFailed
-from services.replica_worker.ground import Ground
-from services.replica_worker.ram_tier import RamTier
-from services.replica_worker.slot_reference import Grant, SlotReference, Waiter
+from services.replica_worker.tiers.errors import AdapterFailed
+from services.replica_worker.tiers.ground import Ground
+from services.replica_worker.tiers.ram import RamTier
+from services.replica_worker.tiers.slot_reference import Grant, SlotReference, Waiter
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 

@@ -1,0 +1,1 @@
+"""What the fleet is told about this replica: its figures and which adapters it holds where."""

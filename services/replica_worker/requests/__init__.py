@@ -1,0 +1,1 @@
+"""One request of a gateway: let in, run, streamed as frames, ended."""
