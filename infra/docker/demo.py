@@ -11,7 +11,7 @@ import msgspec
 
 from infra.docker.places import CREDENTIALS, FLEET, INBOX, MODEL, NATS_URL, SECRETS
 from infra.local import secret_file
-from infra.local.banner import banner, demo_env
+from infra.local.banner import demo_env
 from infra.local.demo import DemoFleet, demo_folders
 from infra.local.fleet import BusLogin
 from infra.local.nats import options
@@ -26,10 +26,12 @@ _ACTIVE_TIMEOUT_S = 300.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """LORAFLEET_DEMO_*."""
+    """LORAFLEET_DEMO_*. The URLs are of the containers' network; the ports are where the host publishes them."""
 
     door_url: str
     admin_url: str
+    port: int = 8080
+    admin_port: int = 8081
     rank_limit: int = 16
 
 
@@ -52,9 +54,10 @@ async def bring_in(settings: Settings) -> None:
         for adapter_id in announced.values():
             await demo.wait_active(adapter_id, _ACTIVE_TIMEOUT_S)
         await demo.wait_answer(next(iter(announced), base.name), secrets.demo_key, _ACTIVE_TIMEOUT_S)
-    published = LocalSettings()
-    write_private(FLEET / "demo.env", demo_env(published, pipeline, secrets, list(announced)).encode())
-    print(banner(published, secrets.demo_key, list(announced), base.name))
+    env_file = FLEET / "demo.env"
+    published = LocalSettings(port=settings.port, admin_port=settings.admin_port)
+    write_private(env_file, demo_env(published, pipeline, secrets, list(announced)).encode())
+    print(f"lorafleet serves {' '.join([*announced, base.name])}; address and keys are in {env_file}")  # keys are not for logs
 
 
 def _pipeline() -> BusLogin:

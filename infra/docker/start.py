@@ -14,7 +14,7 @@ import msgspec
 from infra.docker.places import CREDENTIALS, INBOX, NATS_STORE, NATS_URL, SECRETS
 from infra.local import secret_file
 from infra.nats.config import Ports, server_config
-from infra.nats.credentials import load_or_create
+from infra.nats.credentials import load_or_create, write_private
 from infra.nats.program import find_nats_server
 from shared.contracts.permissions import PROVISIONER
 
@@ -54,8 +54,7 @@ def _become_nats() -> None:
     secret_file.load_or_create(SECRETS)
     config = Path("/tmp/nats.conf")
     ports = Ports(client=4222, monitoring=8222, host="0.0.0.0")
-    config.write_text(server_config(ports, NATS_STORE, load_or_create(CREDENTIALS)))
-    config.chmod(0o600)
+    write_private(config, server_config(ports, NATS_STORE, load_or_create(CREDENTIALS)).encode())
     program = find_nats_server()
     os.execv(program, [program, "-c", str(config)])
 
