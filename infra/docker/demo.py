@@ -57,7 +57,8 @@ async def bring_in(settings: Settings) -> None:
     env_file = FLEET / "demo.env"
     published = LocalSettings(port=settings.port, admin_port=settings.admin_port)
     write_private(env_file, demo_env(published, pipeline, secrets, list(announced)).encode())
-    print(f"lorafleet serves {' '.join([*announced, base.name])}; address and keys are in {env_file}")  # keys are not for logs
+    served = " ".join([*announced, base.name])
+    print(f"lorafleet serves {served}; address and keys are in {env_file}")  # keys are not for logs
 
 
 def _pipeline() -> BusLogin:
