@@ -30,8 +30,18 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = ensure_base_model(ROOT / ".lorafleet" / "models", None, lambda line: None)
     (copy / ".lorafleet").mkdir()
     (copy / ".lorafleet" / "models").symlink_to(model.parent)
-    (copy / ".venv").symlink_to(ROOT / ".venv")
+    _borrow_environment(copy / ".venv")
     return copy
+
+
+def _borrow_environment(folder: Path) -> None:
+    """The packages that are installed already, under a mark of its own: `make` in the copy must never install
+    the copy into the environment that it borrows."""
+    folder.mkdir()
+    for part in (ROOT / ".venv").iterdir():
+        if part.name != ".installed":
+            (folder / part.name).symlink_to(part)
+    (folder / ".installed").touch()
 
 
 @pytest.fixture(scope="module")
