@@ -18,7 +18,8 @@ class Running:
 
     request: GenerateRequest
     arrived_at_s: float
-    tier: str = "remote"
+    tier: str = "gpu"
+    """Where the adapter was found. The base model's weights are always in the engine."""
     accepted: bool = False
     submitted: bool = False
     first_token_at_s: float | None = None

@@ -48,7 +48,7 @@ async def test_adapters_and_the_base_each_get_their_own_tokens(replica: Rig) -> 
     answers = [await replica.caller.run(replica.request(f"r{at}", each)) for at, each in enumerate((one, two, None))]
     assert len({heard.token_ids for heard in answers}) == 3
     assert answers[2].accepted is not None
-    assert answers[2].accepted.adapter_id is None
+    assert (answers[2].accepted.tier, answers[2].accepted.adapter_id) == ("gpu", None)
 
 
 async def test_all_tokens_of_a_step_for_one_gateway_travel_in_one_frame(replica: Rig, engine: UnrulyEngine) -> None:
