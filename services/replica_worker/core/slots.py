@@ -104,6 +104,10 @@ class SlotTable:
         for slot in self._slots:
             slot.closing = False
 
+    def has_slot(self, key: AdapterKey) -> bool:
+        """It is in a slot, or being loaded into one."""
+        return key in self._slot_of
+
     def is_resident(self, key: AdapterKey) -> bool:
         index = self._slot_of.get(key)
         return index is not None and self._slots[index].state is SlotState.READY

@@ -93,11 +93,11 @@ class SlotTier:
         return None
 
     def tend(self) -> None:
-        """Now and then: see to those who have waited too long."""
+        """Now and then: see to those who have waited too long. Whoever waits for an adapter that has a slot
+        waits for that slot to be open, and is no reason to keep it closed."""
         self._hand_out()
-        self._waiting = deque(waiter for waiter in self._waiting if not waiter.granted.done())
-        oldest_s = min((waiter.since_s for waiter in self._waiting), default=float("inf"))
-        if self._clock.now_s() - oldest_s > PATIENCE_S:
+        without_slot = (waiter.since_s for waiter in self._waiting if not self.table.has_slot(waiter.record.key))
+        if self._clock.now_s() - min(without_slot, default=float("inf")) > PATIENCE_S:
             self.table.close_one()
         else:
             self.table.reopen()

@@ -163,6 +163,28 @@ async def test_c64_adapters_with_endless_traffic_do_not_keep_a_cold_one_out(repl
     await replica.caller.wait(lambda: all(each.over for each in second))
 
 
+async def test_a_slot_that_was_closed_for_a_waiter_who_left_serves_its_own_adapter_again(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    engine = unruly(BASE_HASH, slots=1)
+    async with rig(tmp_path, model_folder, engine=engine, slots=1) as small:
+        hot, cold = await small.register("hot"), await small.register("cold")
+        engine.hold()
+        running = await small.caller.send(small.request("runs", hot))
+        await small.caller.wait(lambda: running.accepted is not None)
+        await small.caller.send(small.request("leaves", cold))
+        await small.until(lambda: small.replica.loader.slots.waiting == 1)
+        await small.clock.advance(1.5)
+        await small.replica.tick()
+        joins = await small.caller.send(small.request("joins", hot))
+        await small.until(lambda: small.replica.loader.slots.waiting == 2)
+        await small.clock.advance(1.5)
+        await small.caller.cancel("leaves")
+        await small.replica.tick()
+        await small.caller.wait(lambda: joins.accepted is not None)
+        engine.go()
+
+
 async def test_tokens_in_flight_are_context_and_what_may_still_come(replica: Rig, engine: UnrulyEngine) -> None:
     engine.hold()
     heard = await replica.caller.send(replica.request("r1", max_tokens=50))
