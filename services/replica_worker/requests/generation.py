@@ -12,12 +12,11 @@ from services.replica_worker.means import Means
 from services.replica_worker.requests.admission import Admission, RefusedHere
 from services.replica_worker.requests.answers import Answers
 from services.replica_worker.requests.running import Running
-from shared.bus.port import BusUnavailable
+from shared.bus.port import BusUnavailable, Ids
 from shared.messages.generation import Cancel, Cancelled, GenerateRequest, Replay, Replayed, TokenChunk
 from shared.messages.reports import GatewayReport
 from shared.runtime.logs import bind, get_logger
 
-Ids = tuple[str, ...]
 _log = get_logger(__name__)
 
 
@@ -79,8 +78,9 @@ class Generation:
     async def tick(self) -> None:
         """Deadlines and leases; to be called several times a second."""
         now_s = self._by.clock.now_s()
-        for running in [each for each in self._open.values() if each.late(now_s)]:
-            await self._fail(running, f"no token came within {running.request.deadline_s:g} s", "deadline")
+        for running in list(self._open.values()):
+            if running.late(now_s):
+                await self._fail(running, f"no token came within {running.request.deadline_s:g} s", "deadline")
         if not self._by.bus.connected:
             self._leases.renew_all(now_s)
         for gateway_id in self._leases.take_lapsed(now_s):
@@ -150,6 +150,8 @@ class Generation:
 
     async def _fail(self, running: Running, reason: str, code: str = "not_ready") -> None:
         """An error at the end of the stream if it has begun, and a refusal if not."""
+        if self._open.get(running.request.request_id) is not running:
+            return  # it ended while another one's end was being told
         self._stop(running, "error", reason)
         if not running.accepted:
             await self._refuse(running, Refusal(code=code, reason=f"{reason}.", elsewhere=True))

@@ -24,6 +24,21 @@ def refused(heard: Heard) -> Refused:
     return heard.refused
 
 
+def slow_to_send(kind: type, replica: Rig, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Messages of this kind set the first event and wait for the second before they are sent."""
+    sending, go_on = asyncio.Event(), asyncio.Event()
+    publish = replica.bus.publish
+
+    async def slowly(channel: Any, message: Any, *ids: str, **options: Any) -> None:
+        if isinstance(message, kind):
+            sending.set()
+            await go_on.wait()
+        await publish(channel, message, *ids, **options)
+
+    monkeypatch.setattr(replica.bus, "publish", slowly)
+    return sending, go_on
+
+
 async def test_c76_a_cancelled_request_stops_releases_and_reports_what_it_used(
     replica: Rig, engine: UnrulyEngine
 ) -> None:
@@ -58,16 +73,7 @@ async def test_a_request_that_is_cancelled_while_its_acceptance_is_sent_never_ru
     replica: Rig, engine: UnrulyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = await replica.register("acme-1")
-    sending, sent = asyncio.Event(), asyncio.Event()
-    publish = replica.bus.publish
-
-    async def slowly(channel: Any, message: Any, *ids: str, **options: Any) -> None:
-        if isinstance(message, Accepted):
-            sending.set()
-            await sent.wait()
-        await publish(channel, message, *ids, **options)
-
-    monkeypatch.setattr(replica.bus, "publish", slowly)
+    sending, sent = slow_to_send(Accepted, replica, monkeypatch)
     heard = await replica.caller.send(replica.request("r1", record, max_tokens=100))
     async with asyncio.timeout(5):
         await sending.wait()
@@ -102,6 +108,34 @@ async def test_a_request_whose_first_token_does_not_come_in_time_is_ended(replic
     await replica.caller.wait(lambda: heard.over)
     assert heard.finish is not None
     assert heard.finish.error == "no token came within 2 s"
+
+
+async def test_a_request_that_answers_while_another_is_refused_for_lateness_is_not_late(
+    replica: Rig, engine: UnrulyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing, go_on = slow_to_send(Refused, replica, monkeypatch)
+    engine.copying.clear()
+    engine.hold()
+    loads = await replica.caller.send(replica.request("loads", await replica.register("acme-1"), deadline_s=2.0))
+    ends, begins = [
+        await replica.caller.send(replica.request(name, max_tokens=tokens, deadline_s=2.0))
+        for name, tokens in (("ends", 1), ("begins", 1_000))
+    ]
+    await replica.caller.wait(lambda: bool(ends.accepted and begins.accepted))
+    await replica.clock.advance(2.5)
+    ticking = asyncio.create_task(replica.replica.tick())
+    async with asyncio.timeout(5):
+        await refusing.wait()
+    engine.allow(1)
+    await replica.caller.wait(lambda: ends.over and bool(begins.chunks))
+    go_on.set()
+    await ticking
+    engine.copying.set()
+    await replica.caller.wait(lambda: loads.over)
+    await replica.caller.cancel("begins")
+    await replica.caller.wait(lambda: begins.over)
+    finishes = [chunk.finish.reason for heard in (ends, begins) for chunk in heard.chunks if chunk.finish]
+    assert finishes == ["length", "cancelled"]
 
 
 async def test_a_request_that_waits_for_a_slot_past_its_deadline_is_refused(replica: Rig, engine: UnrulyEngine) -> None:
@@ -161,28 +195,6 @@ async def test_c64_adapters_with_endless_traffic_do_not_keep_a_cold_one_out(repl
     await replica.caller.wait(lambda: waiting.accepted is not None)
     engine.go()
     await replica.caller.wait(lambda: all(each.over for each in second))
-
-
-async def test_a_slot_that_was_closed_for_a_waiter_who_left_serves_its_own_adapter_again(
-    tmp_path: Path, model_folder: Path
-) -> None:
-    engine = unruly(BASE_HASH, slots=1)
-    async with rig(tmp_path, model_folder, engine=engine, slots=1) as small:
-        hot, cold = await small.register("hot"), await small.register("cold")
-        engine.hold()
-        running = await small.caller.send(small.request("runs", hot))
-        await small.caller.wait(lambda: running.accepted is not None)
-        await small.caller.send(small.request("leaves", cold))
-        await small.until(lambda: small.replica.loader.slots.waiting == 1)
-        await small.clock.advance(1.5)
-        await small.replica.tick()
-        joins = await small.caller.send(small.request("joins", hot))
-        await small.until(lambda: small.replica.loader.slots.waiting == 2)
-        await small.clock.advance(1.5)
-        await small.caller.cancel("leaves")
-        await small.replica.tick()
-        await small.caller.wait(lambda: joins.accepted is not None)
-        engine.go()
 
 
 async def test_tokens_in_flight_are_context_and_what_may_still_come(replica: Rig, engine: UnrulyEngine) -> None:

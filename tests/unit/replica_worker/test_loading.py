@@ -192,6 +192,28 @@ async def test_a_waiter_that_leaves_in_any_moment_leaves_nothing_behind(replica:
         await replica.replica.loader.drop(record.key)
 
 
+async def test_a_slot_that_was_closed_for_a_waiter_who_left_serves_its_own_adapter_again(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    engine = unruly(BASE_HASH, slots=1)
+    async with rig(tmp_path, model_folder, engine=engine, slots=1) as small:
+        hot, cold = await small.register("hot"), await small.register("cold")
+        engine.hold()
+        running = await small.caller.send(small.request("runs", hot))
+        await small.caller.wait(lambda: running.accepted is not None)
+        await small.caller.send(small.request("leaves", cold))
+        await small.until(lambda: small.replica.loader.slots.waiting == 1)
+        await small.clock.advance(1.5)
+        await small.replica.tick()
+        joins = await small.caller.send(small.request("joins", hot))
+        await small.until(lambda: small.replica.loader.slots.waiting == 2)
+        await small.clock.advance(1.5)
+        await small.caller.cancel("leaves")
+        await small.replica.tick()
+        await small.caller.wait(lambda: joins.accepted is not None)
+        engine.go()
+
+
 async def test_ram_smaller_than_the_slots_still_serves_all(tmp_path: Path, model_folder: Path) -> None:
     async with rig(tmp_path, model_folder, ram_budget_bytes=2_000) as small:
         records = [await small.register(f"acme-{at}", bytes([at]) * 900) for at in range(12)]
