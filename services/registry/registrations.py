@@ -15,7 +15,7 @@ from services.registry.io import adapter_rows, base_model_rows, customer_rows, o
 from services.registry.io.database import Collision, Database
 from services.registry.io.inspection import inspect
 from services.registry.io.meters import Meters
-from services.registry.io.weights import Weights, WeightsSources, upload_key
+from services.registry.io.weights import WeightsSources, upload_key
 from shared.messages.adapters import AdapterRegistered, Defect
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
@@ -73,6 +73,8 @@ class Registrations:
         except Collision:
             # The same id was announced twice at once and the other came first: now it is known.
             outcome = await self._register(announced, by_event)
+        if by_event and isinstance(outcome, Denied):
+            await self._tell_denied(announced, outcome)
         self._meters.registered(type(outcome).__name__.lower())
         _log.info("an adapter was announced", adapter_id=announced.adapter_id, outcome=type(outcome).__name__)
         return outcome
@@ -80,7 +82,7 @@ class Registrations:
     async def _register(self, announced: AdapterRegistered, by_event: bool) -> Outcome:
         known, around = await self._surroundings(announced)
         if (settled := _settled(known, announced)) is not None:
-            return await self._tell_denied(announced, settled) if by_event else settled
+            return settled
         checked = await self._check_and_store(announced, around)
         if not isinstance(checked, FileFacts):
             return await self._reject(announced, checked, around.tenant_known)
@@ -104,14 +106,13 @@ class Registrations:
         weights = await self._shelf.sources.open(announced.weights_uri)
         if isinstance(weights, Defect):
             return verify(announced, around, weights, limits)
-        file = await inspect(weights, limits.largest_file_bytes)
-        return verify(announced, around, file, limits) or await self._store(weights, file)
-
-    async def _store(self, weights: Weights, file: FileFacts) -> FileFacts | tuple[Defect, ...]:
         try:
+            file = await inspect(weights, limits.largest_file_bytes)
+            if defects := verify(announced, around, file, limits):
+                return defects
             await self._shelf.store.put(weights_key(file.digest), weights.chunks(), file.digest)
         except (DigestMismatch, ObjectMissing):
-            message = "The weights file changed while it was being copied."
+            message = "The weights file changed while it was being read."
             return (defect("weights_changed", message, "weights_uri"),)
         return file
 
@@ -147,13 +148,11 @@ class Registrations:
             await outbox_rows.append(connection, [facts.rejected(announced, defects)], now_s)
         return Rejected(adapter_id=announced.adapter_id, defects=defects)
 
-    async def _tell_denied(self, announced: AdapterRegistered, settled: Outcome) -> Outcome:
+    async def _tell_denied(self, announced: AdapterRegistered, why: Denied) -> None:
         """An event has nobody who reads an answer: that its id is taken must come as a fact."""
-        if isinstance(settled, Denied):
-            taken = defect(settled.code, settled.message, settled.field)
-            async with self._database.write() as connection:
-                await outbox_rows.append(connection, [facts.rejected(announced, (taken,))], self._clock.wall_s())
-        return settled
+        taken = defect(why.code, why.message, why.field)
+        async with self._database.write() as connection:
+            await outbox_rows.append(connection, [facts.rejected(announced, (taken,))], self._clock.wall_s())
 
     async def _forget_upload(self, announced: AdapterRegistered) -> None:
         """Its bytes are in their final place by now; what cannot be deleted costs space and nothing else."""

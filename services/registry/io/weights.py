@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -13,9 +14,11 @@ from services.registry.core import sources
 from services.registry.core.peft_config import CONFIG_NAME, LARGEST_CONFIG_BYTES
 from services.registry.core.sources import PathSource, UploadSource
 from shared.messages.adapters import Defect
-from shared.store.port import ObjectStore, weights_key
+from shared.store.port import ObjectMissing, ObjectStore, weights_key
 
 CHUNK_BYTES = 1 << 20
+_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+"""What the system says of a path at which there can be nothing."""
 
 
 class SourceUnavailable(Exception):
@@ -30,7 +33,7 @@ class Weights(Protocol):
         """The adapter_config.json that belongs to it."""
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Raises SourceUnavailable, or what an ObjectStore raises."""
+        """Raises SourceUnavailable, or what an ObjectStore raises: ObjectMissing for what is there no more."""
 
 
 def upload_key(digest: str) -> str:
@@ -55,22 +58,30 @@ class WeightsSources:
         return source
 
     async def _open_upload(self, digest: str) -> Weights | Defect:
-        """An upload that was verified before has moved to its final place."""
-        for key in (upload_key(digest), weights_key(digest)):
-            if await self._store.exists(key):
-                return _Stored(self._store, key)
-        return sources.missing_fault(f"upload with the SHA-256 {digest}")
+        upload = _Upload(self._store, digest)
+        return upload if await upload.exists() else sources.missing_fault(f"upload with the SHA-256 {digest}")
 
 
-class _Stored:
+class _Upload:
+    """Uploaded bytes. They move to their final place once an adapter with them is accepted, which may happen
+    between any two readings: the same bytes may be announced under several ids."""
+
     config = None
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
+    def __init__(self, store: ObjectStore, digest: str) -> None:
         self._store = store
-        self._key = key
+        self._waiting, self._final = upload_key(digest), weights_key(digest)
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        return self._store.read(self._key)
+    async def exists(self) -> bool:
+        return await self._store.exists(self._waiting) or await self._store.exists(self._final)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._store.read(self._waiting):
+                yield chunk
+        except ObjectMissing:
+            async for chunk in self._store.read(self._final):
+                yield chunk
 
 
 class _File:
@@ -111,17 +122,22 @@ def _open_folder(folder: str, roots: list[str]) -> Weights | Defect:
 
 
 def _open_file(place: str, roots: list[str]) -> Weights | Defect:
-    """Only a regular file: a pipe would wait for ever, a device never ends."""
-    try:
-        regular = stat.S_ISREG(os.stat(place).st_mode)
-    except FileNotFoundError:
-        regular = False
-    if not regular:
+    if not _is_regular(place):
         return sources.missing_fault("such file")
     config = _real(os.path.join(os.path.dirname(place), CONFIG_NAME), roots)
     if config is None:
         return sources.outside_fault()
     return _File(place, _config(Path(config)))
+
+
+def _is_regular(place: str) -> bool:
+    """Nothing else is opened: a pipe would wait for ever, a device never ends. Raises OSError if nobody can tell."""
+    try:
+        return stat.S_ISREG(os.stat(place).st_mode)
+    except OSError as error:
+        if error.errno in _NOWHERE:
+            return False
+        raise
 
 
 def _real(path: str, roots: list[str]) -> str | None:

@@ -8,7 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.registry import registrations
 from services.registry.core import evaluation
+from services.registry.core.verify import FileFacts
+from services.registry.io.weights import Weights
 from shared.bus.port import Bus
 from shared.contracts import catalog
 from shared.messages.adapters import EffectMismatch
@@ -87,6 +90,26 @@ async def test_the_same_id_with_other_bytes_is_refused(here: World, pipeline: Bu
     [found] = await rejected.first()
     assert [defect.code for defect in found.defects] == ["adapter_id_taken"]
     assert await here.status("v1") == "active"
+
+
+async def test_an_id_that_is_taken_meanwhile_is_told_as_well(
+    here: World, pipeline: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [rejected] = await heard(pipeline, catalog.ADAPTER_REJECTED)
+    other, first = here.announce("v1", seed=9), announcement(file_of(), adapter_id="v1")
+    write_folder(here.folder / "inbox" / "first", file_of(), first)
+    taking = iter([msgspec.structs.replace(first, weights_uri=(here.folder / "inbox" / "first").as_uri())])
+    inspect = registrations.inspect
+
+    async def slowly(weights: Weights, largest_bytes: int) -> FileFacts:
+        for taker in taking:
+            assert (await here.post(taker)).status_code == 201
+        return await inspect(weights, largest_bytes)
+
+    monkeypatch.setattr(registrations, "inspect", slowly)
+    await pipeline.publish(catalog.ADAPTER_REGISTERED, other)
+    [found] = await rejected.first()
+    assert (found.adapter_id, [defect.code for defect in found.defects]) == ("v1", ["adapter_id_taken"])
 
 
 async def test_an_event_with_a_bad_file_is_answered_with_every_defect(here: World, pipeline: Bus) -> None:

@@ -145,11 +145,31 @@ async def test_an_upload_is_found_before_and_after_it_was_verified(sources: Weig
         await store.delete(key)
 
 
+async def test_an_upload_may_move_to_its_final_place_between_two_readings(
+    sources: WeightsSources, tmp_path: Path
+) -> None:
+    store, digest = FileStore(tmp_path / "store"), hashlib.sha256(FILE).hexdigest()
+    await store.put(upload_key(digest), chunk(FILE), digest)
+    found = await sources.open(f"upload:{digest}")
+    assert not isinstance(found, Defect)
+    await store.put(weights_key(digest), chunk(FILE), digest)
+    await store.delete(upload_key(digest))
+    assert b"".join([piece async for piece in found.chunks()]) == FILE
+
+
 async def test_what_is_not_there_is_said_to_be_missing(sources: WeightsSources, inbox: Path) -> None:
     (inbox / "empty").mkdir()
     for path in (inbox / "none", inbox / "none.safetensors", inbox / "empty"):
         assert await refused(sources, path.as_uri()) in ("weights_missing", "weights_uri_refused")
     assert await refused(sources, (inbox / "none.safetensors").as_uri()) == "weights_missing"
+
+
+async def test_a_path_that_can_name_nothing_is_missing_and_no_trouble(sources: WeightsSources, inbox: Path) -> None:
+    """What counts as trouble is asked for again and again."""
+    (inbox / "v1.safetensors").write_bytes(FILE)
+    (inbox / "round.safetensors").symlink_to(inbox / "round.safetensors")
+    for name in ("v1.safetensors/x.safetensors", f"{'x' * 300}.safetensors", "round.safetensors"):
+        assert await refused(sources, (inbox / name).as_uri()) == "weights_missing", name
 
 
 async def test_c56_a_folder_with_nothing_but_a_pickle_is_refused(sources: WeightsSources, inbox: Path) -> None:
