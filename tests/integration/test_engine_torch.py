@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from services.replica_worker.engine.port import EngineFailed
 from services.replica_worker.engine.torch.cache import KvCache
 from services.replica_worker.engine.torch.engine import TorchEngine
 from services.replica_worker.engine.torch.lora import AdaptedRows
-from services.replica_worker.engine.torch.model import Step
+from services.replica_worker.engine.torch.model import LlamaModel, Step
 from services.replica_worker.engine.torch.policy import TorchPolicy
 from services.replica_worker.engine.torch.stepper import FAILED_STEPS_LIMIT
 from tests.integration.engine_suite import EngineSuite
@@ -101,6 +102,20 @@ class TestTorchEngine(EngineSuite):
         with pytest.raises(EngineFailed, match="planted"):
             subject.engine.submit(greedy("late", prompt_of(1)))
 
+    async def test_a_step_that_breaks_outside_the_model_breaks_the_engine_aloud(
+        self, subject: Subject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def advance(pieces: object) -> list[Any]:
+            raise RuntimeError("planted")
+
+        engine = subject.engine
+        assert isinstance(engine, TorchEngine)
+        assert engine._parts is not None
+        monkeypatch.setattr(engine._parts.stepper.schedule, "advance", advance)
+        assert "planted" in (await subject.error_of(greedy("a", prompt_of(1))) or "")
+        with pytest.raises(EngineFailed, match="planted"):
+            engine.load_figures()
+
 
 def break_forward(subject: Subject, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Make the next `times` forward passes raise."""
@@ -157,6 +172,17 @@ async def test_a_folder_that_cannot_run_fails_the_start_with_its_reason(
     with pytest.raises(EngineFailed, match=sentence):
         await engine.start(TokenLog().on_step)
     await engine.close()
+
+
+async def test_a_model_that_cannot_take_one_step_never_starts(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(model: LlamaModel, step: Step, cache: KvCache) -> torch.Tensor:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(LlamaModel, "forward", forward)
+    with pytest.raises(EngineFailed, match="planted"):
+        await TorchEngine(tiny_folder, POLICY).start(TokenLog().on_step)
 
 
 async def test_sharded_weights_are_the_same_model(tiny_folder: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from services.replica_worker.engine.port import BASE_SLOT, EngineFailed, EngineInfo, EngineRequest
+from services.replica_worker.engine.port import BASE_SLOT, EngineFailed, EngineInfo, EngineRequest, StepToken
 from services.replica_worker.engine.schedule import Schedule
 from services.replica_worker.engine.sequence import Sequence
 from shared.base_model import base_model_hash
@@ -42,7 +42,7 @@ def build(folder: Path, policy: TorchPolicy) -> Parts:
         with torch.inference_mode():
             parts = _assemble(folder, policy)
             _warm_up(parts.stepper)
-    except (ModelUnusable, OSError, ValueError, RuntimeError) as error:
+    except (EngineFailed, ModelUnusable, OSError, ValueError, RuntimeError) as error:
         raise EngineFailed(f"the base model in {folder} does not start: {error}") from error
     return parts
 
@@ -78,7 +78,10 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
 
 
 def _warm_up(stepper: Stepper) -> None:
-    """The first pass with and without adapters pays for what torch sets up lazily; no customer should."""
+    """The first pass with and without adapters pays for what torch sets up lazily; no customer should.
+
+    Raises EngineFailed if it does not come to an ordinary end: no customer's would.
+    """
     for slot in (BASE_SLOT, 0):
         request = EngineRequest(
             request_id="warm-up",
@@ -92,4 +95,6 @@ def _warm_up(stepper: Stepper) -> None:
         )
         stepper.schedule.submit(Sequence(request))
     while stepper.schedule.busy:
-        stepper.step()
+        for _, outcome in stepper.step():
+            if isinstance(outcome, StepToken) and outcome.error:
+                raise EngineFailed(outcome.error)

@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 
 class StepThread:
-    """Owns a Stepper: nothing else touches it between `start` and the end of `stop`."""
+    """Owns a Stepper: nothing else touches it between `start` and the end of `stop`. It ends by `stop` or with
+    `on_failure`, never silently."""
 
     def __init__(self, stepper: Stepper, threads: int, on_outcomes: OnOutcomes, on_failure: OnFailure) -> None:
         self._stepper = stepper
@@ -59,8 +60,9 @@ class StepThread:
             with torch.inference_mode():
                 while self._next_commands():
                     self._deliver(self._stepper.step())
-        except EngineFailed as failure:
+        except Exception as error:
             _log.exception("the engine gave itself up")
+            failure = error if isinstance(error, EngineFailed) else EngineFailed(f"a step broke off: {error}")
             self._loop.call_soon_threadsafe(self._on_failure, failure)
 
     def _next_commands(self) -> bool:
