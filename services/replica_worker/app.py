@@ -43,6 +43,7 @@ class Replica:
     def __init__(self, settings: Settings, outside: Outside) -> None:
         self.standing = Standing()
         self.failure = ""
+        self._stopping = False
         self._settings = settings
         self._given = outside
         hooks = Hooks(on_change=self._on_change, on_failure=self._on_engine_failure, on_mismatch=self._on_mismatch)
@@ -79,6 +80,7 @@ class Replica:
 
     async def stop(self) -> None:
         """Finish what runs, up to the deadline, and let everything go."""
+        self._stopping = True
         self.standing.draining = self.standing.draining or "the process stops"
         await self.reporter.send()
         try:
@@ -139,6 +141,8 @@ class Replica:
         """An order that comes while the replica serves ends the process once it is idle. One that was there
         before it started only keeps it from taking requests, or it would be started and end for ever."""
         order = change.value
+        if self._stopping:
+            return  # nothing calls off a stop that has begun
         self.standing.draining = "" if order is None else order.reason or "ordered to drain"
         _log.info("draining" if order else "not draining", reason=self.standing.draining)
         if order is not None and self.standing.ready:

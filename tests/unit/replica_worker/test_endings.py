@@ -325,6 +325,21 @@ async def test_stopping_waits_for_what_runs(replica: Rig, engine: UnrulyEngine) 
     assert heard.finish.usage.completion_tokens == 30
 
 
+async def test_a_drain_order_that_is_withdrawn_does_not_call_off_a_stop(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.hold()
+    running = await replica.caller.send(replica.request("r1"))
+    await replica.caller.wait(lambda: running.accepted is not None)
+    stopping = asyncio.create_task(replica.replica.stop())
+    await replica.until(lambda: replica.replica.standing.draining != "")
+    drains = replica.broker.connect("console").state(DRAIN)
+    await drains.put(DrainOrder(replica_id=REPLICA_ID, reason="scaling down"), REPLICA_ID)
+    await drains.delete(REPLICA_ID)
+    late = refused(await replica.caller.run(replica.request("r2")))
+    assert (late.code, late.elsewhere) == ("draining", True)
+    engine.go()
+    await stopping
+
+
 async def test_a_broken_engine_ends_the_replica_with_its_reason(replica: Rig, engine: UnrulyEngine) -> None:
     engine.broken = EngineFailed("out of memory")
     await replica.replica.tick()
