@@ -111,6 +111,13 @@ class Heard:
         return self.refused is not None or self.finish is not None
 
 
+def refused(heard: Heard) -> Refused:
+    """Its refusal, and no token before it."""
+    assert heard.refused is not None
+    assert heard.chunks == []
+    return heard.refused
+
+
 class Caller:
     """One gateway."""
 

@@ -82,17 +82,19 @@ class Convergence:
     async def _do(self, action: Action) -> bool:
         """Whether there may be more to do at once."""
         _log.debug("converging", step=action.step, adapter_id=action.key.adapter_id, reason=action.reason)
-        if action.step is Step.DROP:
-            return await self._drop(action)
-        record = self._by.records.get(action.key)
-        if record is None:
-            return True
         try:
-            return await self._by.loader.bring_quietly(record, _TIER_OF_STEP[action.step])
+            return await (self._drop(action) if action.step is Step.DROP else self._bring(action))
         except (AdapterFailed, AdapterUnavailable):
             return True  # remembered and logged by the loader
         except EngineFailed:
             return False  # the engine watch ends this replica
+        except Exception as error:
+            _log.exception("converging failed", step=action.step, adapter_id=action.key.adapter_id, error=error)
+            return action.step is not Step.DROP  # what the loader could not bring is blocked for a while
+
+    async def _bring(self, action: Action) -> bool:
+        record = self._by.records.get(action.key)
+        return record is None or await self._by.loader.bring_quietly(record, _TIER_OF_STEP[action.step])
 
     async def _drop(self, action: Action) -> bool:
         others = self._by.records.keys_of(action.key.digest) - self._by.records.retired()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from services.replica_worker.core.failures import FailureMemory
 from services.replica_worker.tiers.disk import DiskTier
-from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.tiers.errors import AdapterFailed
 from services.replica_worker.tiers.ground import Ground
 from services.replica_worker.tiers.ram import RamTier
 from services.replica_worker.tiers.slot_reference import SlotReference
@@ -120,7 +120,7 @@ class Loader:
         try:
             self._check_base(record)
             yield
-        except (AdapterFailed, AdapterUnavailable) as error:
+        except Exception as error:
             now_s = self._clock.now_s()
             if self.failures.blocking(record.key, now_s) is None:  # one failure, however many waited for it
                 final = isinstance(error, AdapterFailed)

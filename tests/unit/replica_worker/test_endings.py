@@ -9,19 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.replica_worker.engine.port import EngineFailed
-from shared.contracts.catalog import DRAIN, GATEWAY_REPORT, REPLAY
-from shared.messages.desired import DrainOrder
+from shared.contracts.catalog import GATEWAY_REPORT, REPLAY
 from shared.messages.generation import Accepted, Refused, Replay
 from shared.messages.reports import GatewayReport
-from tests.support.replica import BASE_HASH, REPLICA_ID, Heard, Rig, rig
+from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, refused, rig
 from tests.support.unruly_engine import UnrulyEngine, unruly
-
-
-def refused(heard: Heard) -> Refused:
-    assert heard.refused is not None
-    assert heard.chunks == []
-    return heard.refused
 
 
 def slow_to_send(kind: type, replica: Rig, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
@@ -295,57 +287,3 @@ async def test_a_lost_last_frame_is_noticed_after_the_stream_has_ended(replica: 
     await replica.replica.generation.beat()
     await replica.caller.run(replica.request("r2"))
     assert all(frame.chunks for frame in replica.caller.frames[written + 1 :])
-
-
-async def test_a_drain_order_finishes_what_runs_and_takes_nothing_new(replica: Rig, engine: UnrulyEngine) -> None:
-    engine.hold()
-    running = await replica.caller.send(replica.request("r1"))
-    await replica.caller.wait(lambda: running.accepted is not None)
-    console = replica.broker.connect("console")
-    await console.state(DRAIN).put(DrainOrder(replica_id=REPLICA_ID, reason="scaling down"), REPLICA_ID)
-    await replica.stop_asked.wait()
-    answer = refused(await replica.caller.run(replica.request("r2")))
-    assert (answer.code, answer.elsewhere) == ("draining", True)
-    assert replica.replica.reporter.report().draining
-    engine.go()
-    await replica.caller.wait(lambda: running.over)
-    assert running.finish is not None
-    assert running.finish.reason == "length"
-    await console.state(DRAIN).delete(REPLICA_ID)
-    again = await replica.caller.run(replica.request("r3"))
-    assert again.accepted is not None
-
-
-async def test_stopping_waits_for_what_runs(replica: Rig, engine: UnrulyEngine) -> None:
-    heard = await replica.caller.send(replica.request("r1", max_tokens=30))
-    await replica.caller.wait(lambda: heard.accepted is not None)
-    await replica.replica.stop()
-    await replica.caller.wait(lambda: heard.over)
-    assert heard.finish is not None
-    assert heard.finish.usage.completion_tokens == 30
-
-
-async def test_a_drain_order_that_is_withdrawn_does_not_call_off_a_stop(replica: Rig, engine: UnrulyEngine) -> None:
-    engine.hold()
-    running = await replica.caller.send(replica.request("r1"))
-    await replica.caller.wait(lambda: running.accepted is not None)
-    stopping = asyncio.create_task(replica.replica.stop())
-    await replica.until(lambda: replica.replica.standing.draining != "")
-    drains = replica.broker.connect("console").state(DRAIN)
-    await drains.put(DrainOrder(replica_id=REPLICA_ID, reason="scaling down"), REPLICA_ID)
-    await drains.delete(REPLICA_ID)
-    late = refused(await replica.caller.run(replica.request("r2")))
-    assert (late.code, late.elsewhere) == ("draining", True)
-    engine.go()
-    await stopping
-
-
-async def test_a_broken_engine_ends_the_replica_with_its_reason(replica: Rig, engine: UnrulyEngine) -> None:
-    engine.broken = EngineFailed("out of memory")
-    await replica.replica.tick()
-    assert replica.stop_asked.is_set()
-    assert replica.replica.failure == "the engine failed: out of memory"
-    answer = refused(await replica.caller.run(replica.request("r1")))
-    assert (answer.code, answer.elsewhere) == ("not_ready", True)
-    assert "out of memory" in answer.message
-    assert replica.replica.reporter.report().reason == "the engine failed: out of memory"

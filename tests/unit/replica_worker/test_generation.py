@@ -5,15 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shared.messages.generation import Accepted, Queued, Refused, Sampling
-from tests.support.replica import Heard, Rig
+from shared.messages.generation import Accepted, Queued, Sampling
+from tests.support.replica import Rig, refused
 from tests.support.unruly_engine import UnrulyEngine
-
-
-def refused(heard: Heard) -> Refused:
-    assert heard.refused is not None
-    assert heard.chunks == []
-    return heard.refused
 
 
 async def test_a_request_is_queued_accepted_and_streamed(replica: Rig) -> None:

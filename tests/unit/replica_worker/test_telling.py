@@ -10,8 +10,8 @@ import pytest
 
 from services.replica_worker.engine.port import AdapterUnusable, EngineFailed
 from shared.bus.port import AskFailed
-from shared.contracts.catalog import ADAPTER, ASSIGNMENT, DRAIN, EVALUATE, REPLICA_REPORT, REPLICA_RESIDENCY
-from shared.messages.desired import AdapterRecord, AssignedAdapter, AssignmentShard, DrainOrder
+from shared.contracts.catalog import ADAPTER, ASSIGNMENT, EVALUATE, REPLICA_REPORT, REPLICA_RESIDENCY
+from shared.messages.desired import AdapterRecord, AssignedAdapter, AssignmentShard
 from shared.messages.identity import key_of
 from shared.messages.operations import EvaluateAdapter
 from shared.messages.reports import ReplicaReport, Residency, ResidencyView, fold_residency
@@ -163,6 +163,19 @@ async def test_a_failing_adapter_does_not_hold_up_the_others(replica: Rig) -> No
     assert replica.store.reads[bad.store_key] == 1
 
 
+async def test_a_surprise_in_one_adapter_holds_up_neither_the_others_nor_its_own_retry(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    odd, good = await replica.register("a-odd"), await replica.register("good")
+    engine.fail("read", RuntimeError("planted"))
+    await assign(replica, (odd, "gpu"), (good, "gpu"))
+    await replica.until(lambda: tier(replica, good) == "gpu")
+    assert tier(replica, odd) == "disk"
+    await replica.clock.advance(1.1)
+    await replica.replica.convergence.stir_now_and_then()
+    await replica.until(lambda: tier(replica, odd) == "gpu")
+
+
 async def test_what_the_store_could_not_give_is_tried_again(replica: Rig) -> None:
     record = await replica.register("acme-1")
     replica.store.broken = StoreUnavailable("away")
@@ -217,16 +230,6 @@ async def test_an_older_epoch_changes_nothing(replica: Rig) -> None:
     await assign(replica, (old, "ram"), epoch=6)
     await replica.until(lambda: "ignored" in replica.replica.convergence.assignment.reason)
     assert tier(replica, old) == "remote"
-
-
-async def test_an_order_to_drain_from_before_the_start_keeps_the_replica_idle_but_alive(
-    replica: Rig, engine: UnrulyEngine
-) -> None:
-    console = replica.broker.connect("console")
-    replica.replica.standing.not_ready = "not yet"
-    await console.state(DRAIN).put(DrainOrder(replica_id=REPLICA_ID, reason="scaling down"), REPLICA_ID)
-    await replica.until(lambda: replica.replica.standing.draining == "scaling down")
-    assert not replica.stop_asked.is_set()
 
 
 async def evaluate(replica: Rig, record: AdapterRecord):  # type: ignore[no-untyped-def]
