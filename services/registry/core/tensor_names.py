@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 _LORA = re.compile(
-    r"base_model\.model\.model\.layers\.(\d{1,5})\.(self_attn|mlp)\.(\w+)\.lora_([AB])\.weight", re.ASCII
+    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|mlp)\.(\w+)\.lora_([AB])\.weight", re.ASCII
 )
 _PLAIN_NAME = re.compile(r"\w+(\.\w+)*", re.ASCII)
 _BLOCK_OF = {
@@ -40,7 +40,10 @@ class Half(msgspec.Struct, frozen=True):
 
 
 def half_of(tensor_name: str) -> Half | None:
-    """The half that a tensor's name means, or None if it is no LoRA tensor of a Llama-family layer."""
+    """The half that a tensor's name means, or None if it is no LoRA tensor of a Llama-family layer.
+
+    No two names mean the same half: "layers.07" is no way to write layer 7.
+    """
     match = _LORA.fullmatch(tensor_name)
     if match is None:
         return None

@@ -105,6 +105,7 @@ def test_a_file_over_the_limit_is_refused() -> None:
         "base_model.model.model.layers.x.self_attn.q_proj.lora_A.weight",
         "base_model.model.model.layers.\u0661.self_attn.q_proj.lora_A.weight",
         "base_model.model.model.layers.0.self_attn.q_proj.lora_C.weight",
+        "base_model.model.model.layers.00.self_attn.q_proj.lora_A.weight",
     ],
 )
 def test_c06_a_tensor_with_an_unknown_name_is_refused_and_named(name: str) -> None:
