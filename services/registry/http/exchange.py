@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 LARGEST_BODY_BYTES = 1 << 20
 _JSON = "application/json"
+_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What text that is no JSON, or is nested deeper than anybody reads, ends in."""
 _STATUS = {"invalid": 422, "missing": 404, "conflict": 409}
 
 
@@ -71,7 +73,7 @@ async def body(request: Request, kind: type[T], *, absent: T | None = None) -> T
     except msgspec.ValidationError as error:
         _require_json(raw)  # a wrong field is found before a missing bracket, which is the worse fault
         raise _misfit(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _NO_JSON as error:
         raise _malformed(error) from error
 
 
@@ -114,7 +116,7 @@ async def _raw(request: Request) -> bytes:
 def _require_json(raw: bytes) -> None:
     try:
         msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _NO_JSON as error:
         raise _malformed(error) from error
 
 

@@ -60,7 +60,7 @@ async def test_a_method_that_is_not_served_is_405(alone: World) -> None:
 # -- bodies --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [b"{", b"", b"nonsense", b"\xff\xfe", b"[1,2", b'{"a": 1}}'])
+@pytest.mark.parametrize("text", [b"{", b"", b"nonsense", b"\xff\xfe", b"[1,2", b'{"a": 1}}', b"[" * 100_000])
 async def test_c81_what_is_no_json_is_400(alone: World, text: bytes) -> None:
     assert error_of(await alone.admin.post("/internal/adapters", content=text), 400)["code"] == "malformed_json"
 
