@@ -173,6 +173,12 @@ async def test_what_is_not_there_is_said_in_the_same_envelope() -> None:
         assert wrong_method.headers["allow"] == "POST"
 
 
+async def test_no_key_follows_a_redirect() -> None:
+    async with gateway_world() as world, world.client() as client:
+        for path in (f"{PATH}/", "/healthz/"):
+            assert error(await client.get(path), 404)["message"] == f"There is nothing at {path}."
+
+
 async def test_a_request_id_is_echoed_and_never_used_on_the_bus() -> None:
     async with gateway_world(says("a")) as world, world.client() as client:
         ids = []

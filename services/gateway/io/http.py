@@ -17,6 +17,8 @@ from shared.runtime.metrics import CONTENT_TYPE, Metrics
 
 def application(door: Door, chat_route: ChatRoute, metrics: Metrics) -> FastAPI:
     app = FastAPI(title="lorafleet gateway", docs_url=None, redoc_url=None, openapi_url=None)
+    # A redirect names the host and scheme of the request, behind a proxy the wrong ones: a key would follow it.
+    app.router.redirect_slashes = False
     app.router.routes.append(Route("/v1/chat/completions", chat_route, methods=["POST"]))
     _add_models(app, door)
     _add_probes(app, door, metrics)
