@@ -186,7 +186,7 @@ class Conversations:
 
     def _fail(self, conversation: Conversation, refusal: Refusal) -> None:
         conversation.outlet.fail(refusal)
-        conversation.record.reason = refusal.message
+        conversation.record.reason = refusal.detail or refusal.message
         self._end(conversation, refusal.code or str(refusal.status))
 
     def _end(self, conversation: Conversation, outcome: str) -> None:

@@ -10,14 +10,15 @@ from shared.messages.generation import Refused
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """`message` is one sentence for the customer. `heals` says whether the same request may succeed later;
-    `retry_after_s` is then when, if anybody knows."""
+    """`message` is one sentence for the customer, `detail` what the log alone may say. `heals` says whether the
+    same request may succeed later; `retry_after_s` is then when, if anybody knows."""
 
     status: int
     message: str
     type: str
     code: str | None = None
     param: str | None = None
+    detail: str = ""
     heals: bool = False
     retry_after_s: float | None = None
 
@@ -61,8 +62,22 @@ def failed(message: str, *, code: str) -> Refusal:
     return Refusal(status=500, message=message, type="server_error", code=code)
 
 
+_ABOUT_WEIGHTS = {
+    "adapter_failed": "This model's adapter cannot be used: its weights cannot be loaded.",
+    "adapter_unavailable": "This model's adapter cannot be loaded at the moment.",
+}
+"""What customers read instead of a replica's words, which name its folders and the store's objects."""
+
+
 def of_replica(refused: Refused) -> Refusal:
     """What a replica's last word becomes at the door."""
+    why = _in_the_replicas_words(refused)
+    if refused.code in _ABOUT_WEIGHTS:
+        return msgspec.structs.replace(why, message=_ABOUT_WEIGHTS[refused.code], detail=refused.message)
+    return why
+
+
+def _in_the_replicas_words(refused: Refused) -> Refusal:
     if refused.code == "context_length_exceeded":
         return bad_request(refused.message, param="messages", code=refused.code)
     if refused.code == "invalid_request":

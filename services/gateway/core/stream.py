@@ -38,8 +38,8 @@ class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """`began_s` is when the request came, `since_s` when its phase began or the last token came;
     `next_position` that of the next token of this attempt; `shown` whether a token of this request has left for
-    the client; `early` what came before Accepted did. `restartable` requests (not streamed) may begin again at
-    any time."""
+    the client; `early` what came before Accepted did; `trouble` why the last attempt came to nothing.
+    `restartable` requests (not streamed) may begin again at any time."""
 
     request_id: str
     restartable: bool
@@ -57,6 +57,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     shown: bool = False
     early: tuple[TokenChunk, ...] = ()
     last_refusal: Refusal | None = None
+    trouble: str = ""
 
     @property
     def bus_id(self) -> str:

@@ -37,7 +37,7 @@ def chosen(stream: Stream, choice: Choice | NoChoice, policy: StreamPolicy, now_
     if isinstance(choice, NoChoice):
         if choice.may_change and now_s - stream.began_s < policy.patience_s:
             return stream, (Wait(),)
-        return _fail(stream, stream.last_refusal or refusal.unavailable(choice.reason, code="no_replica"))
+        return _fail(stream, stream.last_refusal or _nobody_left(stream, choice))
     attempt = stream.attempt + 1
     asked = msgspec.structs.replace(
         stream, phase=Phase.ASKED, attempt=attempt, replica_id=choice.replica_id, incarnation="", since_s=now_s,
@@ -179,7 +179,13 @@ def _elsewhere(stream: Stream, policy: StreamPolicy, cause: str, reason: str, *,
     actions: tuple[Action, ...] = (_abandon(stream, reason, tell), Reroute(cause=cause, reason=reason))
     if stream.shown:
         actions = (actions[0], Restart(), actions[1])
-    return msgspec.structs.replace(stream, phase=Phase.CHOOSING, shown=False), actions
+    return msgspec.structs.replace(stream, phase=Phase.CHOOSING, shown=False, trouble=reason), actions
+
+
+def _nobody_left(stream: Stream, choice: NoChoice) -> Refusal:
+    """That all were tried says nothing: what became of the last attempt belongs to it."""
+    reason = f"{choice.reason.removesuffix('.')}: {stream.trouble}" if stream.trouble else choice.reason
+    return refusal.unavailable(reason, code="no_replica")
 
 
 def _fail(stream: Stream, why: Refusal, *, tell: bool = False) -> Step:

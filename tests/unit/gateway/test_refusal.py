@@ -39,8 +39,16 @@ def test_the_envelope_has_openais_four_fields() -> None:
 def test_what_a_replicas_refusal_becomes(code: str, status: int) -> None:
     assert code in REFUSALS
     why = refusal.of_replica(refused(code))
-    assert (why.status, why.code, why.message) == (status, code, "No.")
+    assert (why.status, why.code, why.detail or why.message) == (status, code, "No.")
     assert why.heals == (status == 503)
+
+
+@pytest.mark.parametrize("code", ["adapter_failed", "adapter_unavailable"])
+def test_what_a_replica_says_about_its_files_is_for_the_log_alone(code: str) -> None:
+    why = refusal.of_replica(refused(code))
+    assert why.detail == "No."
+    assert b"No." not in why.envelope
+    assert why.message.startswith("This model's adapter cannot be ")
 
 
 def test_every_refusal_of_a_replica_has_a_status() -> None:

@@ -245,6 +245,14 @@ def test_nobody_at_all() -> None:
     assert (why.status, why.code, why.message) == (503, "no_replica", "Nobody is there.")
 
 
+def test_when_all_were_asked_in_vain_it_is_said_what_became_of_the_last() -> None:
+    life = Life()
+    life.choose("r0")
+    life.take(streams.unanswered(life.stream, life.stream.bus_id, POLICY))
+    why = failure(life.choose(None))
+    assert (why.code, why.message) == ("no_replica", "Nobody is there: Replica r0 is gone.")
+
+
 def test_a_refusal_after_accepted_moves_as_long_as_there_is_no_token() -> None:
     assert moved(running().refuse()) == ("overloaded", False)
     life = running()
