@@ -160,7 +160,8 @@ class MemoryBus:
         for taker in takers:
             taker.accept(payload, ids, question)
         try:
-            answer = await asyncio.wait_for(question.answer, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                answer = await question.answer
         except TimeoutError:
             raise DeadlineExceeded(f"no answer on {channel.subject(*ids)} within {timeout_s} s") from None
         return answer_of(channel, answer)

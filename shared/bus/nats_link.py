@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 import nats.errors
@@ -92,10 +92,8 @@ class Link:
     ) -> None:
         """Handed to the connection; nothing tells whether the server got it."""
         self.require_connected()
-        try:
+        with _in_our_terms():
             await self._client.publish(subject, payload, reply, headers)
-        except nats.errors.Error as error:
-            raise BusUnavailable(str(error)) from error
 
     async def request(
         self, subject: str, payload: bytes, timeout_s: float, headers: dict[str, str] | None = None
@@ -103,15 +101,14 @@ class Link:
         """Raises NoResponders, DeadlineExceeded, and PermissionError if the server refused the subject."""
         self.require_connected()
         try:
-            return await self._client.request(subject, payload, timeout=timeout_s, headers=headers)
+            with _in_our_terms(nats.errors.NoRespondersError, nats.errors.TimeoutError):
+                return await self._client.request(subject, payload, timeout=timeout_s, headers=headers)
         except nats.errors.NoRespondersError:
             raise NoResponders(f"nobody serves {subject}") from None
         except nats.errors.TimeoutError:
             if self._errors.denies(subject):
                 raise PermissionError(f"NATS does not let {self._options.user} publish to {subject}") from None
             raise DeadlineExceeded(f"no answer on {subject} within {timeout_s} s") from None
-        except nats.errors.Error as error:
-            raise BusUnavailable(str(error)) from error
 
     async def subscribe(
         self, subject: str, on_message: Callable[[Msg], Awaitable[None]], group: str = ""
@@ -119,7 +116,7 @@ class Link:
         """The server knows of it when this returns. Raises PermissionError if it refuses."""
         self.require_connected()
         self._errors.forgive(subject)
-        async with self._failing_as_unavailable():
+        with _in_our_terms():
             subscription = await self._client.subscribe(
                 subject, queue=group, cb=on_message,
                 pending_msgs_limit=PENDING_MESSAGES, pending_bytes_limit=PENDING_BYTES,
@@ -154,13 +151,6 @@ class Link:
         await self._client.flush(timeout=SETTLE_S)
         await self._client.flush(timeout=SETTLE_S)
 
-    @asynccontextmanager
-    async def _failing_as_unavailable(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except nats.errors.Error as error:
-            raise BusUnavailable(str(error)) from error
-
     async def _connect(self) -> None:
         options = self._options
         await self._client.connect(
@@ -187,6 +177,25 @@ class Link:
     async def _on_closed(self) -> None:
         if self._established:
             _log.critical("the connection to NATS ended for good: %s", self._errors.last)
+
+
+@contextmanager
+def _in_our_terms(*passing: type[nats.errors.Error]) -> Iterator[None]:
+    """A call of the client: what it raises is BusUnavailable, and whoever cancels it has cancelled it.
+
+    The client swallows a cancellation that meets an answer, or that comes while it flushes; a loop that was told
+    to end would go on. A RuntimeError is uvloop's word for a connection whose end the client has yet to notice.
+    """
+    task = asyncio.current_task()
+    cancellations = task.cancelling() if task else 0
+    try:
+        yield
+    except passing:
+        raise
+    except (nats.errors.Error, ConnectionError, RuntimeError) as error:
+        raise BusUnavailable(in_words(error)) from error
+    if task and task.cancelling() > cancellations:
+        raise asyncio.CancelledError
 
 
 def status_of(message: Msg) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import socket
 import sys
@@ -13,6 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from shared.bus import nats_events, nats_link, nats_provision, nats_watch
 from shared.bus.nats import connect
@@ -274,3 +277,49 @@ async def test_the_provision_command_does_it_and_says_so(world: NatsWorld) -> No
     assert (code, out) == (2, "")
     assert err.startswith(f"no connection to NATS at {options.url} as provision: ")
     assert err.count("\n") == 1
+
+
+# -- what the client does not do for us ----------------------------------------------------------------
+
+
+async def test_a_cancellation_that_the_client_swallows_is_one_all_the_same(
+    world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It swallows those that meet an answer; a loop of ours that is told to end would then go on for ever."""
+    asked, registry = asyncio.Event(), await world.connect("registry")
+
+    async def answering(*_: object, **__: object) -> Msg:
+        asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return Msg(_client=None, data=msgspec.json.encode({"seq": 1}))
+
+    monkeypatch.setattr(Client, "request", answering)
+    storing = asyncio.create_task(registry.state(catalog.TENANT).put(tenant("a"), "a"))
+    await asked.wait()
+    storing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await storing
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the handler is closed"), ConnectionResetError("reset")])
+async def test_a_watch_outlives_whatever_the_client_raises(
+    world: NatsWorld, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    gateway, registry, heard = await world.connect("gateway"), await world.connect("registry"), Heard()
+    tenants = registry.state(catalog.TENANT)
+    await gateway.state(catalog.TENANT).watch(heard)
+    subscribe, raised = Client.subscribe, asyncio.Event()
+
+    async def failing_once(self: Client, *given: Any, **named: Any) -> Any:
+        if not raised.is_set():
+            raised.set()
+            raise error
+        return await subscribe(self, *given, **named)
+
+    monkeypatch.setattr(Client, "subscribe", failing_once)
+    await world.server.restart(kill=True)
+    await raised.wait()
+    await until(lambda: registry.connected)
+    await tenants.put(tenant("a"), "a")
+    await heard.reach(1)
