@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from services.replica_worker.core.frames import FrameBook, by_gateway
-from shared.bus.port import Bus, BusUnavailable
+from shared.bus.port import Bus
 from shared.contracts.catalog import FRAME
 from shared.messages.generation import Frame, TokenChunk
 from shared.runtime.clock import Clock
@@ -54,7 +54,7 @@ class FrameSender:
             gateway_id, frame = await self._outgoing.get()
             try:
                 await self._bus.publish(FRAME, frame, gateway_id, frame.replica_id)
-            except BusUnavailable as error:
+            except Exception as error:  # whatever it is, every stream of this replica waits for what comes next
                 _log.warning("a frame was not sent", gateway_id=gateway_id, number=frame.number, reason=str(error))
             finally:
                 self._outgoing.task_done()

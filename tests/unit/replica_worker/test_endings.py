@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shared.contracts.catalog import GATEWAY_REPORT, REPLAY
-from shared.messages.generation import Accepted, Refused, Replay
+from shared.messages.generation import Accepted, Frame, Refused, Replay
 from shared.messages.reports import GatewayReport
 from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, refused, rig
 from tests.support.unruly_engine import UnrulyEngine, unruly
@@ -274,6 +274,22 @@ async def test_a_quiet_stream_repeats_the_last_number_and_a_gap_is_replayed(repl
     assert list(replayed.frames) == sent[1:3]
     gone = await gateway.ask(REPLAY, msgspec.structs.replace(ask, incarnation="before"), REPLICA_ID, timeout_s=5)
     assert gone.missing
+
+
+async def test_a_frame_that_no_bus_would_take_is_lost_alone(replica: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish, frames = replica.bus.publish, 0
+
+    async def refusing_the_first(channel: Any, message: Any, *ids: str, **options: Any) -> None:
+        nonlocal frames
+        frames += isinstance(message, Frame)
+        if frames == 1:
+            raise ValueError("too large")
+        await publish(channel, message, *ids, **options)
+
+    monkeypatch.setattr(replica.bus, "publish", refusing_the_first)
+    heard = await replica.caller.run(replica.request("r1"))
+    assert heard.chunks[0].position == 1
+    assert heard.finish is not None
 
 
 async def test_a_lost_last_frame_is_noticed_after_the_stream_has_ended(replica: Rig) -> None:
