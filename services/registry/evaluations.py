@@ -77,6 +77,9 @@ class Evaluations:
         except DatabaseUnavailable as error:
             _log.warning("evaluations wait for the database", error=error)
             return False
+        except Exception as error:
+            _log.exception("evaluations cannot be resumed yet", error=error)
+            return False
         for adapter in unfinished:
             self._begin(adapter.adapter_id)
         return True
@@ -122,15 +125,21 @@ class Evaluations:
 
     async def _evaluating(self, adapter_id: str) -> StoredAdapter | None:
         """The adapter, marked as being evaluated, or None if it needs nothing any more."""
-        now_s = self._clock.wall_s()
         async with self._database.read() as connection:
             adapter = await adapter_rows.find(connection, adapter_id)
-        if adapter is None or adapter.status != "verified":
-            return adapter if adapter is not None and adapter.status == "evaluating" else None
-        step = lifecycle.move(adapter.status, "evaluating", "asking replicas of its pool", now_s)
-        step = msgspec.structs.replace(step, deadline_s=adapter.deadline_s)
-        moved = records.after_move(adapter, step)
-        async with self._database.write(announce=False) as connection:
+        if adapter is not None and adapter.status == "verified":
+            adapter = await self._marked(adapter_id)
+        return adapter if adapter is not None and adapter.status == "evaluating" else None
+
+    async def _marked(self, adapter_id: str) -> StoredAdapter | None:
+        """The adapter as it is now, moved on to "evaluating" if it is still verified."""
+        now_s = self._clock.wall_s()
+        async with self._database.write() as connection:
+            adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
+            if adapter is None or adapter.status != "verified":
+                return adapter
+            step = lifecycle.move(adapter.status, "evaluating", "asking replicas of its pool", now_s)
+            moved = records.after_move(adapter, msgspec.structs.replace(step, deadline_s=adapter.deadline_s))
             await adapter_rows.save(connection, moved, [step])
             await outbox_rows.append(connection, [facts.held(moved)], now_s)
         return moved

@@ -75,8 +75,9 @@ class Registrations:
             outcome = await self._register(announced, by_event)
         if by_event and isinstance(outcome, Denied):
             await self._tell_denied(announced, outcome)
-        self._meters.registered(type(outcome).__name__.lower())
-        _log.info("an adapter was announced", adapter_id=announced.adapter_id, outcome=type(outcome).__name__)
+        became = _in_a_word(outcome)
+        self._meters.registered(became)
+        _log.info("an adapter was announced", adapter_id=announced.adapter_id, outcome=became)
         return outcome
 
     async def _register(self, announced: AdapterRegistered, by_event: bool) -> Outcome:
@@ -160,6 +161,13 @@ class Registrations:
             await self._shelf.store.delete(upload_key(announced.checksum))
         except StoreUnavailable as error:
             _log.warning("an upload was left behind", digest=announced.checksum, error=error)
+
+
+def _in_a_word(outcome: Outcome) -> str:
+    """A POST is told as an event, which the registry hears as well: what was known before is no registration."""
+    if isinstance(outcome, Registered) and not outcome.created:
+        return "known"
+    return type(outcome).__name__.lower()
 
 
 def _settled(known: StoredAdapter | None, announced: AdapterRegistered) -> Registered | Denied | None:

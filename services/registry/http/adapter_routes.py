@@ -15,6 +15,7 @@ from services.registry.registrations import Rejected
 from shared.messages.adapters import STATES, AdapterRegistered
 
 LARGEST_PAGE = 1000
+_MOST_DIGITS = 4
 
 router = APIRouter()
 
@@ -70,7 +71,7 @@ def _filter(request: Request) -> AdapterFilter:
     status, limit = asked.get("status") or None, asked.get("limit", str(LARGEST_PAGE))
     if status is not None and status not in STATES:
         raise Problem(422, f"status must be one of {', '.join(STATES)}.", "invalid_query", "status")
-    if not limit.isdecimal() or not 0 < int(limit) <= LARGEST_PAGE:
+    if not limit.isdecimal() or len(limit) > _MOST_DIGITS or not 0 < int(limit) <= LARGEST_PAGE:
         raise Problem(422, f"limit must be a number from 1 to {LARGEST_PAGE}.", "invalid_query", "limit")
     return AdapterFilter(
         tenant_id=asked.get("tenant_id") or None,

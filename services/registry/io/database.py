@@ -49,7 +49,8 @@ class Database:
         try:
             self._engine = create_async_engine(url)
         except (ArgumentError, InvalidRequestError, ImportError) as error:
-            raise DatabaseUrlError(f"{url!r} names no database: {error}") from error
+            # Without the URL itself: it may hold a password.
+            raise DatabaseUrlError(f"it names no database: {error}") from error
         self._writer = self._engine.execution_options(**{sqlite.WRITES: True})
         self.changes = changes
         sqlite.prepare(self._engine)
@@ -76,8 +77,8 @@ class Database:
 
     @asynccontextmanager
     async def write(self, *, announce: bool = True) -> AsyncIterator[AsyncConnection]:
-        """All or nothing: committed at the end of the block, rolled back if it raises.
-        Raises DatabaseUnavailable, Collision."""
+        """All or nothing: committed at the end of the block, rolled back if it raises. With `announce` those
+        who follow commits look for what is new. Raises DatabaseUnavailable, Collision."""
         with _translated():
             async with self._writer.begin() as connection:
                 yield connection

@@ -71,7 +71,9 @@ async def test_adapters_are_filtered(alone: World) -> None:
         assert [one["adapter_id"] for one in found] == ids, query
 
 
-@pytest.mark.parametrize("query", ["status=live", "limit=0", "limit=x", "limit=1001", "limit=-1"])
+@pytest.mark.parametrize(
+    "query", ["status=live", "limit=0", "limit=x", "limit=1001", "limit=-1", f"limit={'1' * 5000}"]
+)
 async def test_a_wrong_query_is_422(alone: World, query: str) -> None:
     assert error_of(await alone.admin.get(f"/internal/adapters?{query}"), 422)["code"] == "invalid_query"
 

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry import registrations
 from services.registry.core import evaluation
+from services.registry.core.records import StoredAdapter
 from services.registry.core.verify import FileFacts
+from services.registry.io import adapter_rows
 from services.registry.io.weights import Weights
 from shared.bus.port import Bus
 from shared.contracts import catalog
@@ -236,6 +239,26 @@ async def test_an_evaluation_that_stumbles_is_taken_up_again(here: World, monkey
     monkeypatch.setattr(evaluation, "judge", stumbling)
     await here.activated("v1")
     assert next(stumbles, None) is None
+
+
+async def test_an_adapter_that_moved_on_between_two_looks_is_not_moved_back(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = adapter_rows.find
+    ending = iter(["v1"])
+
+    async def find_too_early(connection: AsyncConnection, adapter_id: str, **how: bool) -> StoredAdapter | None:
+        found = await find(connection, adapter_id, **how)
+        if found is not None and found.status == "verified" and not how and adapter_id in ending:
+            async with here.registry.database.write() as other:
+                await adapter_rows.save(other, msgspec.structs.replace(found, status="failed"), [])
+        return found
+
+    monkeypatch.setattr(adapter_rows, "find", find_too_early)
+    assert (await here.post(here.announce("v1"))).status_code == 201
+    await here.activated("v2", seed=2)
+    assert next(ending, None) is None
+    assert await here.status("v1") == "failed"
 
 
 async def test_a_replica_that_applied_other_weights_is_counted(here: World, buses: BusWorld) -> None:

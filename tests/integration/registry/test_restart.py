@@ -139,6 +139,14 @@ async def test_a_post_is_told_as_the_fact_that_an_event_would_have_been(place: P
         assert [message.adapter_id for message in await told.first(3)] == ["v1", "v2", "v3"]
         assert told.messages[0] == posted
 
+        async def counted() -> bool:
+            """Once each, although the registry hears of its own POSTs again."""
+            text = (await here.admin.get("/metrics")).text
+            return all(f'registrations_total{{outcome="{became}"}} {count}' in text for became, count in expected)
+
+        expected = (("registered", 3.0), ("known", 2.0))
+        await eventually(counted)
+
 
 # -- reconciliation ------------------------------------------------------------------------------------
 
