@@ -134,7 +134,10 @@ class Replica:
         await self._given.engine.close()
 
     async def _on_record(self, change: Change[AdapterRecord]) -> None:
-        await self._means.records.on_record(change)
+        record, records = change.value, self._means.records
+        if record is not None and record != records.get(record.key):
+            self.loader.failures.forgive(record.key)
+        await records.on_record(change)
         self.convergence.stir()
 
     async def _on_drain(self, change: Change[DrainOrder]) -> None:

@@ -54,6 +54,7 @@ class Convergence:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE_S):
                     await self._by.loader.calm()
+            self._forget_gone()
             plan = self.plan()
             self._by.loader.ram.budget.preferred = plan.wanted_ram
             self._by.loader.disk.budget.preferred = plan.wanted_disk
@@ -62,22 +63,26 @@ class Convergence:
 
     def plan(self) -> Plan:
         by, loader = self._by, self._by.loader
-        table, records = loader.slots.table, by.records.known()
-        wanted = self.assignment.wanted()
+        table, wanted = loader.slots.table, self.assignment.wanted()
+        concerned = held_adapters(by) | wanted.keys()
         held = Held(
             gpu=frozenset(table.resident),
             ram=frozenset(loader.ram.budget.held),
             disk=frozenset(loader.disk.budget.held),
-            in_use=frozenset(key for key in held_adapters(by) | wanted.keys() if loader.in_use(key)),
+            in_use=frozenset(key for key in concerned if loader.in_use(key)),
             empty_slots=table.empty,
         )
         known = Known(
-            size_bytes={key: record.size_bytes for key, record in records.items()},
+            size_bytes={key: record.size_bytes for key, record in by.records.of(concerned).items()},
             ram_bytes=loader.ram.sizes,
-            retired=by.records.retired(),
+            retired=by.records.retired(concerned),
             blocked=loader.failures.blocked(by.clock.now_s()),
         )
         return converge(wanted, held, known, self._limits)
+
+    def _forget_gone(self) -> None:
+        for key in self._by.records.forget_gone(self._by.loader.holds):
+            self._by.loader.forget(key)
 
     async def _do(self, action: Action) -> bool:
         """Whether there may be more to do at once."""
@@ -97,7 +102,8 @@ class Convergence:
         return record is None or await self._by.loader.bring_quietly(record, _TIER_OF_STEP[action.step])
 
     async def _drop(self, action: Action) -> bool:
-        others = self._by.records.keys_of(action.key.digest) - self._by.records.retired()
+        twins = self._by.records.keys_of(action.key.digest)
+        others = twins - self._by.records.retired(twins)
         refused = await self._by.loader.drop(action.key, keep_file=bool(others))
         if refused is None:
             _log.info("a retired adapter has left this replica", adapter_id=action.key.adapter_id)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from shared.bus.port import Change
 from shared.messages.desired import AdapterRecord
@@ -22,8 +21,8 @@ class RecordBook:
         self._on_change = on_change
         self._by_hash: dict[str, AdapterRecord] = {}
         self._by_key: dict[AdapterKey, AdapterRecord] = {}
-        self._by_digest: dict[str, set[AdapterKey]] = defaultdict(set)
-        self._gone: set[AdapterKey] = set()
+        self._by_digest: dict[str, frozenset[AdapterKey]] = {}
+        self._gone: frozenset[AdapterKey] = frozenset()
         self._arrivals: dict[AdapterKey, list[asyncio.Future[AdapterRecord]]] = {}
 
     async def on_record(self, change: Change[AdapterRecord]) -> None:
@@ -55,19 +54,26 @@ class RecordBook:
 
     def keys_of(self, digest: str) -> frozenset[AdapterKey]:
         """Every adapter with these bytes."""
-        return frozenset(self._by_digest.get(digest, ()))
+        return self._by_digest.get(digest, frozenset())
 
-    def known(self) -> dict[AdapterKey, AdapterRecord]:
-        return dict(self._by_key)
+    def of(self, keys: Iterable[AdapterKey]) -> dict[AdapterKey, AdapterRecord]:
+        """The records of those that have one."""
+        return {key: self._by_key[key] for key in keys if key in self._by_key}
 
-    def retired(self) -> frozenset[AdapterKey]:
-        """Adapters that nothing may newly ask for, those included whose record is gone."""
-        return frozenset(self._gone).union(key for key, record in self._by_key.items() if record.status in RETIRED)
+    def retired(self, keys: Iterable[AdapterKey]) -> frozenset[AdapterKey]:
+        """Those that nothing may newly ask for, and all whose record is gone."""
+        return self._gone.union(key for key, record in self.of(keys).items() if record.status in RETIRED)
+
+    def forget_gone(self, is_held: Callable[[AdapterKey], bool]) -> frozenset[AdapterKey]:
+        """Adapters whose record is gone are remembered until nothing of them `is_held`; returns the others."""
+        held = frozenset(filter(is_held, self._gone))
+        forgotten, self._gone = self._gone - held, held
+        return forgotten
 
     def _learn(self, record: AdapterRecord) -> None:
         self._by_key[record.key] = record
-        self._by_digest[record.digest].add(record.key)
-        self._gone.discard(record.key)
+        self._by_digest[record.digest] = self.keys_of(record.digest) | {record.key}
+        self._gone -= {record.key}
         for arrival in self._arrivals.pop(record.key, []):
             if not arrival.done():
                 arrival.set_result(record)
@@ -75,6 +81,9 @@ class RecordBook:
 
     def _forget(self, key: AdapterKey) -> None:
         self._by_key.pop(key, None)
-        self._by_digest[key.digest].discard(key)
-        self._gone.add(key)
+        if others := self.keys_of(key.digest) - {key}:
+            self._by_digest[key.digest] = others
+        else:
+            self._by_digest.pop(key.digest, None)
+        self._gone |= {key}
         self._on_change(key)

@@ -47,6 +47,15 @@ class Loader:
             return "ram"
         return "disk" if self.disk.holds(key.digest) else "remote"
 
+    def holds(self, key: AdapterKey) -> bool:
+        """Something of it is here, or on its way."""
+        return self.tier_of(key) != "remote" or self.in_use(key)
+
+    def forget(self, key: AdapterKey) -> None:
+        """What was learnt about an adapter that is gone for good."""
+        self.failures.forgive(key)
+        self.ram.sizes.pop(key, None)
+
     async def acquire(self, record: AdapterRecord) -> SlotReference:
         """A slot reference for a request. Raises AdapterUnavailable, AdapterFailed, EngineFailed."""
         if (failure := self.failures.blocking(record.key, self._clock.now_s())) is not None and failure.final:

@@ -187,6 +187,17 @@ async def test_a_failure_is_remembered_per_adapter_not_per_file(replica: Rig, en
     (await replica.replica.loader.acquire(two)).release()
 
 
+async def test_a_record_that_changes_forgives_what_failed_under_the_old_one(replica: Rig, engine: UnrulyEngine) -> None:
+    record = await replica.register("acme-1")
+    engine.fail("read", AdapterUnusable("a scale that this engine does not know"))
+    assert (await replica.caller.run(replica.request("r1", record))).refused is not None
+    await replica.tell(record)
+    assert (await replica.caller.run(replica.request("r2", record))).refused is not None
+    await replica.tell(msgspec.structs.replace(record, alpha=8.0))
+    assert (await replica.caller.run(replica.request("r3", record))).accepted is not None
+    assert engine.calls["read"] == 2
+
+
 async def test_an_adapter_that_failed_its_evaluation_is_not_served(replica: Rig) -> None:
     record = await replica.register("acme-1", status="failed")
     heard = await replica.caller.run(replica.request("r1", record))

@@ -210,6 +210,8 @@ async def test_a_retired_adapter_serves_what_runs_and_then_leaves_every_tier(
     await replica.replica.convergence.stir_now_and_then()
     await replica.until(lambda: tier(replica, record) == "remote")
     assert not replica.cached(record).exists()
+    if how == "deleted":
+        await replica.until(lambda: record.key not in replica.replica.loader.ram.sizes)
 
 
 async def test_a_retired_adapter_leaves_the_file_that_another_one_shares(replica: Rig) -> None:
