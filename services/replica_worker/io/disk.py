@@ -57,12 +57,12 @@ class DiskFiles:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self._folder / ".lock").open("ab")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for leftover in self._folder.glob(f"*{_PARTIAL}"):
+                leftover.unlink()
+            return sorted(map(_describe, self._weights()), key=lambda file: file.used_at_s)
         except OSError as error:
             self.close()
             raise DiskRefused(f"the cache folder {self._folder} cannot be taken: {error}") from error
-        for leftover in self._folder.glob(f"*{_PARTIAL}"):
-            leftover.unlink()
-        return sorted(map(_describe, self._weights()), key=lambda file: file.used_at_s)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -101,8 +101,11 @@ class DiskFiles:
             raise FileDamaged(f"the file of {digest} has the SHA-256 {found}")
 
     def delete(self, digest: str) -> None:
-        """Deleting what is not there is no error."""
-        self.path(digest).unlink(missing_ok=True)
+        """Deleting what is not there is no error. Raises DiskRefused; the file may still be there then."""
+        try:
+            self.path(digest).unlink(missing_ok=True)
+        except OSError as error:
+            raise DiskRefused(f"the file of {digest} cannot be deleted: {error}") from error
 
     def _weights(self) -> list[Path]:
         return [path for path in self._folder.glob(f"*{_SUFFIX}") if is_digest(path.stem) and not path.is_symlink()]

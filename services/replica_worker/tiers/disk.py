@@ -100,8 +100,9 @@ class DiskTier:
 
     async def _fetch(self, record: AdapterRecord) -> None:
         async with self._gate:
-            self._remove(await self._shelf.reserve(record.digest, record.size_bytes))
+            evicted = await self._shelf.reserve(record.digest, record.size_bytes)
             try:
+                self._remove(evicted)
                 async with _closed_after(self._store.read(record.store_key)) as chunks:
                     size_bytes = await self._files.write(record.digest, chunks, record.size_bytes)
             except BaseException as error:

@@ -87,9 +87,11 @@ class SlotTier:
             return slot.reason
         if slot is not None:
             self._on_change(key)
-            await self._engine.clear(slot)
-            self.table.finish_clear(slot)
-            self._hand_out()
+            try:
+                await self._engine.clear(slot)
+            finally:  # a load overwrites whatever is left there
+                self.table.finish_clear(slot)
+                self._hand_out()
         return None
 
     def tend(self) -> None:

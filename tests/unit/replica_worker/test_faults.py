@@ -10,6 +10,7 @@ import pytest
 
 from services.replica_worker.engine.port import AdapterUnusable
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
+from shared.bus.port import AskFailed
 from shared.contracts.catalog import ADAPTER_EFFECT_MISMATCH, FINGERPRINT
 from shared.messages.adapters import EffectMismatch
 from shared.messages.operations import AskFingerprint
@@ -45,6 +46,16 @@ async def test_c28_a_step_that_fails_once_does_not_poison_the_retry(
     heard = await replica.caller.run(replica.request("r1", record))
     assert heard.accepted is not None
     assert heard.accepted.tier == "gpu"
+
+
+async def test_a_slot_whose_clearing_failed_is_not_lost(replica: Rig, engine: UnrulyEngine) -> None:
+    record = await replica.register("acme-1")
+    assert (await load(replica, record)).ok
+    engine.fail("clear", RuntimeError("planted"))
+    with pytest.raises(AskFailed, match="planted"):
+        await unload(replica, record)
+    assert replica.replica.loader.slots.table.empty == 4
+    assert (await load(replica, record)).ok
 
 
 async def test_c33_a_killed_replica_comes_back_from_its_disk_without_the_store(replica: Rig) -> None:
@@ -120,6 +131,21 @@ async def test_a_full_disk_is_a_clear_refusal_and_leaves_nothing(replica: Rig) -
     assert "no space is left on the disk" in heard.refused.message
     assert replica.replica.loader.disk.budget.used_bytes == 0
     assert (await replica.caller.run(replica.request("r2", record))).accepted is not None
+
+
+async def test_a_disk_that_cannot_make_room_is_a_clear_refusal_and_no_lasting_one(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    async with rig(tmp_path, model_folder, disk_budget_bytes=600) as small:
+        old, new = await small.register("old", b"o" * 500), await small.register("new", b"n" * 500)
+        await small.replica.loader.bring(old, "disk")
+        small.cached(old).unlink()
+        small.cached(old).mkdir()  # what cannot be unlinked
+        with pytest.raises(AdapterUnavailable, match="cannot be fetched: .* cannot be deleted"):
+            await small.replica.loader.bring(new, "disk")
+        small.cached(old).rmdir()
+        await small.replica.loader.bring(new, "disk")
+        assert small.cached(new).exists()
 
 
 async def test_an_adapter_of_another_base_is_never_loaded(replica: Rig, engine: UnrulyEngine) -> None:
