@@ -26,7 +26,7 @@ class Evaluator:
         """An adapter that cannot be applied has failed its evaluation. What is no fault of its own is raised
         (AdapterUnavailable, EngineFailed): the registry asks again, here or elsewhere."""
         try:
-            reference = await self._by.loader.acquire(ask.record)
+            reference = await self._by.loader.acquire_in_time(ask.record)
         except AdapterFailed as error:
             return self._result(ask.record, passed=False, reason=str(error))
         try:

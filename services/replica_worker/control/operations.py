@@ -6,10 +6,10 @@ import asyncio
 
 from services.replica_worker.means import Means
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.tiers.loader import OPERATION_DEADLINE_S
 from shared.messages.identity import AdapterKey
 from shared.messages.operations import AskFingerprint, Fingerprint, HoldResult, LoadAdapter, UnloadAdapter
 
-_LOAD_DEADLINE_S = 30.0
 _TIERS = ("gpu", "ram", "disk")
 
 
@@ -25,10 +25,10 @@ class Operations:
         if ask.tier not in _TIERS:
             return self._held(key, ok=False, reason=f"{ask.tier!r} is no tier: gpu, ram or disk")
         try:
-            async with asyncio.timeout(_LOAD_DEADLINE_S):
+            async with asyncio.timeout(OPERATION_DEADLINE_S):
                 await self._by.loader.bring(record, ask.tier)
         except TimeoutError:
-            return self._held(key, ok=False, reason=f"not loaded within {_LOAD_DEADLINE_S:g} s: every slot is in use")
+            return self._held(key, ok=False, reason=f"not loaded within {OPERATION_DEADLINE_S:g} s")
         except (AdapterFailed, AdapterUnavailable) as error:
             return self._held(key, ok=False, reason=str(error))
         return self._held(key, ok=True, reason="resident where it was wanted")
@@ -44,7 +44,7 @@ class Operations:
         record = self._by.records.get(key)
         if record is None:
             raise AdapterUnavailable(f"this replica knows no adapter {ask.adapter_id} with this digest")
-        reference = await self._by.loader.acquire(record)
+        reference = await self._by.loader.acquire_in_time(record)
         try:
             found = await self._by.proof.fingerprint(reference.slot)
         finally:

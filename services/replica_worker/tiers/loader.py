@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from services.replica_worker.core.failures import FailureMemory
 from services.replica_worker.tiers.disk import DiskTier
-from services.replica_worker.tiers.errors import AdapterFailed
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.tiers.ground import Ground
 from services.replica_worker.tiers.ram import RamTier
 from services.replica_worker.tiers.slot_reference import SlotReference
@@ -17,6 +17,7 @@ from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger
 
+OPERATION_DEADLINE_S = 30.0
 _log = get_logger(__name__)
 
 
@@ -62,6 +63,14 @@ class Loader:
             raise AdapterFailed(failure.reason)
         with self._urgently(), self._remembering(record):
             return await self.slots.acquire(record)
+
+    async def acquire_in_time(self, record: AdapterRecord) -> SlotReference:
+        """The same for an operation: whoever asked for it has given up after `OPERATION_DEADLINE_S`."""
+        try:
+            async with asyncio.timeout(OPERATION_DEADLINE_S):
+                return await self.acquire(record)
+        except TimeoutError:
+            raise AdapterUnavailable(f"{record.adapter_id} got no slot within {OPERATION_DEADLINE_S:g} s") from None
 
     async def bring(self, record: AdapterRecord, tier: str) -> None:
         """Bring it up to `tier` whatever happened before; once this returns it is there (C28).

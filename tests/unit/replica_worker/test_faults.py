@@ -141,7 +141,7 @@ async def test_a_disk_that_cannot_make_room_is_a_clear_refusal_and_no_lasting_on
         await small.replica.loader.bring(old, "disk")
         small.cached(old).unlink()
         small.cached(old).mkdir()  # what cannot be unlinked
-        with pytest.raises(AdapterUnavailable, match="cannot be fetched: .* cannot be deleted"):
+        with pytest.raises(AdapterUnavailable, match=r"cannot be fetched: .* cannot be deleted"):
             await small.replica.loader.bring(new, "disk")
         small.cached(old).rmdir()
         await small.replica.loader.bring(new, "disk")

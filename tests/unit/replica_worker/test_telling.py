@@ -275,6 +275,16 @@ async def test_what_is_no_fault_of_the_candidate_is_no_verdict(replica: Rig, eng
     assert (await evaluate(replica, record)).passed
 
 
+async def test_an_evaluation_gives_up_when_nobody_waits_for_it_any_more(
+    replica: Rig, engine: UnrulyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.replica_worker.tiers.loader.OPERATION_DEADLINE_S", 0.01)
+    engine.copying.clear()
+    with pytest.raises(AskFailed, match="got no slot within"):
+        await evaluate(replica, await replica.register("acme-1"))
+    engine.copying.set()
+
+
 async def test_evaluations_and_requests_share_the_slots(replica: Rig) -> None:
     records = [await replica.register(f"acme-{at}") for at in range(10)]
     found = await asyncio.gather(*(evaluate(replica, record) for record in records))
