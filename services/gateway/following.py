@@ -11,6 +11,7 @@ import msgspec
 from services.gateway.conversations import Conversations
 from services.gateway.core.directory import Directory
 from services.gateway.core.fleet import Fleet
+from services.gateway.core.refusal import OUT_OF_TOUCH
 from services.gateway.replicas import Replicas
 from shared.bus.port import Bus, BusUnavailable, Change, Ids, Subscription
 from shared.contracts import catalog
@@ -58,7 +59,7 @@ class Following:
         """Why not, in one sentence."""
         if not self.full.is_set():
             return "The gateway has not yet learnt who may call what."
-        return None if self._bus.connected else "The gateway is out of touch with the fleet at the moment."
+        return None if self._bus.connected else OUT_OF_TOUCH
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._follow())
@@ -131,4 +132,4 @@ class Following:
         self._audience.replicas.on_report(report)
 
     async def _on_residency(self, message: Residency, ids: Ids) -> None:
-        self._audience.fleet.on_residency(message)
+        self._audience.fleet.on_residency(message, self._clock.now_s())

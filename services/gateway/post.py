@@ -62,7 +62,7 @@ class Post:
         try:
             await self._bus.publish(GENERATE, request, replica_id, answer_to=answer_to)
         except BusUnavailable:
-            on_failed(refusal.unavailable("The gateway is out of touch with the fleet at the moment."))
+            on_failed(refusal.unavailable(refusal.OUT_OF_TOUCH))
         except ValueError as error:
             _log.warning("a request does not fit the bus", request_id=request.request_id, error=error)
             message = "The messages are longer than a request may be."

@@ -163,7 +163,7 @@ async def test_a_replica_lost_before_the_first_token_is_replaced_even_after_the_
 
 
 async def test_a_whole_answer_begins_again_elsewhere_after_any_number_of_tokens() -> None:
-    async with gateway_world(None, says("All", " new")) as world:
+    async with gateway_world(None, says("All", " new", tier="ram")) as world:
         replica = world.replicas[0]
         answer = asyncio.create_task(post(world))
         request = await begun(replica)
@@ -171,6 +171,7 @@ async def test_a_whole_answer_begins_again_elsewhere_after_any_number_of_tokens(
         replica.restart()
         await replica.report()
         assert text_of(await answer) == "All new"
+        assert (await answer).headers["x-adapter-tier"] == "ram", "the head is of the replica that answered"
 
 
 async def test_a_replica_that_falls_silent_is_lost_after_three_seconds() -> None:

@@ -14,8 +14,6 @@ from shared.messages.pools import pool_id
 
 R = TypeVar("R")
 
-_OUT_OF_TOUCH = "The gateway is out of touch with the fleet at the moment."
-
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Whose key it is: the only source of a tenant."""
@@ -81,7 +79,7 @@ class Directory:
         if record is not None:
             return Caller(key_id=record.key_id, tenant_id=record.tenant_id, may_call_base=record.may_call_base)
         if not current:
-            return refusal.unavailable(_OUT_OF_TOUCH)
+            return refusal.unavailable(refusal.OUT_OF_TOUCH)
         return refusal.unauthorised("The API key is not known.")
 
     def resolve(self, caller: Caller, model: str, current: bool) -> Target | Refusal:
@@ -92,7 +90,7 @@ class Directory:
         for base in self._bases.values():
             if base.name == model and caller.may_call_base:
                 return _of_base(caller.tenant_id, base)
-        return refusal.model_not_found(model) if current else refusal.unavailable(_OUT_OF_TOUCH)
+        return refusal.model_not_found(model) if current else refusal.unavailable(refusal.OUT_OF_TOUCH)
 
     def models(self, caller: Caller) -> tuple[Listed, ...]:
         """What the caller may call, aliases first, each group by name."""

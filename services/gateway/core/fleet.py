@@ -77,14 +77,15 @@ class Fleet:
         heard_at_s = self._heard_at_s.get(replica_id, self._deaf_until_s)
         return now_s - max(heard_at_s, self._deaf_until_s) > self._fresh_s
 
-    def on_residency(self, message: Residency) -> None:
+    def on_residency(self, message: Residency, now_s: float) -> None:
+        self.on_heard(message.replica_id, now_s)
         view = self._residency.get(message.replica_id, ResidencyView())
         self._residency[message.replica_id] = fold_residency(view, message)
 
     def forget_older_than(self, at_s: float) -> list[str]:
         """Drop what replicas said that have been silent since then, so that names which never come back
         take no memory. Returns their names."""
-        gone = [name for name, heard_at_s in self._heard_at_s.items() if heard_at_s < at_s]
+        gone = [name for name, heard_at_s in self._heard_at_s.items() if max(heard_at_s, self._deaf_until_s) < at_s]
         for name in gone:
             self._reports.pop(name, None)
             self._reported_at_s.pop(name, None)
@@ -117,7 +118,7 @@ class Fleet:
     def _candidate(self, member: Member, pool_id: str, adapter: AdapterKey | None, now_s: float) -> Candidate:
         replica_id = member.replica_id
         report = self._reports.get(replica_id)
-        sends = self.sends(replica_id)
+        sends = self._sends.get(replica_id, Sends())
         running = report.running + report.queue_depth if report is not None else 0
         return Candidate(
             replica_id=replica_id,

@@ -8,6 +8,9 @@ import msgspec
 
 from shared.messages.generation import Refused
 
+OUT_OF_TOUCH = "The gateway is out of touch with the fleet at the moment."
+_LONGEST_NAME = 200
+
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """`message` is one sentence for the customer, `detail` what the log alone may say. `heals` says whether the
@@ -46,7 +49,8 @@ def unauthorised(message: str) -> Refusal:
 
 def model_not_found(model: str) -> Refusal:
     """The same for an unknown and a foreign model, so that nobody learns what others call theirs."""
-    message = f"The model `{model}` does not exist or you do not have access to it."
+    name = model if len(model) <= _LONGEST_NAME else f"{model[:_LONGEST_NAME]}..."
+    message = f"The model `{name}` does not exist or you do not have access to it."
     return Refusal(status=404, message=message, type="invalid_request_error", param="model", code="model_not_found")
 
 

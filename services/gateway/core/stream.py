@@ -53,7 +53,6 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     tried: tuple[str, ...] = ()
     deaths: int = 0
     next_position: int = 0
-    opened: bool = False
     shown: bool = False
     early: tuple[TokenChunk, ...] = ()
     last_refusal: Refusal | None = None
@@ -97,7 +96,7 @@ class Abandon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True):
-    """The response may begin."""
+    """The response may begin. Comes again from another replica: a head that has not left names that one."""
 
     accepted: Accepted
 

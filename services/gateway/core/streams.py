@@ -70,9 +70,9 @@ def accepted(stream: Stream, message: Accepted, policy: StreamPolicy, now_s: flo
         return stream, ()
     if (message.adapter_id, message.digest) != _identity(stream.adapter):
         return lost(stream, f"Replica {stream.replica_id} accepted another adapter than it was asked for.", policy)
-    actions: tuple[Action, ...] = () if stream.opened else (Open(accepted=message),)
+    actions: tuple[Action, ...] = (Open(accepted=message),)
     state = msgspec.structs.replace(
-        stream, phase=Phase.ACCEPTED, incarnation=message.incarnation, since_s=now_s, opened=True, early=()
+        stream, phase=Phase.ACCEPTED, incarnation=message.incarnation, since_s=now_s, early=()
     )
     for early in stream.early:
         state, more = chunk(state, early, policy, now_s)

@@ -106,7 +106,7 @@ def test_an_older_placement_is_not_listened_to(fleet: Fleet) -> None:
 
 
 def test_residency_counts_for_the_incarnation_that_said_it(fleet: Fleet) -> None:
-    fleet.on_residency(samples.residency("r0", "gpu"))
+    fleet.on_residency(samples.residency("r0", "gpu"), 0.0)
     assert look(fleet).tier == "gpu"
     assert fleet.candidates([POOL], None, 0.0)[0].tier == "remote"
     fleet.on_report(report("r0", incarnation="r0-2"), 1.0)
@@ -149,3 +149,15 @@ def test_those_long_gone_take_no_memory(fleet: Fleet) -> None:
     assert fleet.forget_older_than(50.0) == ["r0"]
     assert look(fleet).unusable == "it has not reported yet"
     assert look(fleet, "r1").max_rows == 8
+
+
+def test_one_that_says_only_what_it_holds_is_forgotten_as_well(fleet: Fleet) -> None:
+    fleet.on_residency(samples.residency("r9", "gpu"), 10.0)
+    assert fleet.forget_older_than(5.0) == ["r0", "r1"]
+    assert fleet.forget_older_than(11.0) == ["r9"]
+
+
+def test_nobody_is_forgotten_for_what_was_said_while_this_gateway_heard_nothing(fleet: Fleet) -> None:
+    fleet.on_deaf(700.0)
+    assert fleet.forget_older_than(100.0) == []
+    assert fleet.forget_older_than(701.0) == ["r0", "r1"]

@@ -63,3 +63,7 @@ def test_retry_after_is_whole_seconds_and_never_too_early(asked_s: float | None,
 def test_what_does_not_heal_is_not_to_be_repeated() -> None:
     for why in (refusal.model_not_found("x"), refusal.failed("No.", code="x"), refusal.unauthorised("No.")):
         assert why.headers == {"x-should-retry": "false"}
+
+
+def test_a_model_of_any_length_makes_one_short_sentence() -> None:
+    assert len(refusal.model_not_found("x" * 1_000_000).message) < 300

@@ -39,7 +39,7 @@ class Client:
     def __init__(self, *, restartable: bool) -> None:
         self.stream = Stream(request_id="q", restartable=restartable, began_s=0.0)
         self.text = ""
-        self.opened = 0
+        self.opened = False
         self.choosing = True
         self.over = False
         self.unfinished: set[str] = set()
@@ -58,12 +58,13 @@ class Client:
                 assert action.replica_id not in self.asked
                 self.asked.append(action.replica_id)
                 self.unfinished.add(action.bus_id)
+                self.opened = False
             case Abandon():
                 self.unfinished.remove(action.bus_id)
             case Reroute() | Wait():
                 self.choosing = True
             case Open():
-                self.opened += 1
+                self.opened = True
             case Restart():
                 assert self.stream.restartable
                 self.text = ""
@@ -75,7 +76,7 @@ class Client:
 
     def receive(self, deliver: Deliver) -> None:
         assert not self.over
-        assert self.opened == 1
+        assert self.opened, "a token of a replica that the client was not told of"
         assert deliver.first == (self.text == "")
         self.text += deliver.text
         assert "".join(ANSWER).startswith(self.text), "a token twice, missing or out of order"
