@@ -6,6 +6,7 @@ adapter and a base belong together. The pipeline, the registry and every replica
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -29,10 +30,8 @@ def base_model_hash(folder: Path) -> str:
     if cached := _read_cache(cache, stamp):
         return cached
     digest = _hash(folder)
-    try:
+    with contextlib.suppress(OSError):
         cache.write_text(json.dumps({"stamp": stamp, "hash": digest}))
-    except OSError:
-        return digest
     return digest
 
 

@@ -39,7 +39,7 @@ listen: "{ports.host}:{ports.client}"
 http: "{ports.host}:{ports.monitoring}"
 max_payload: {SERVER_PAYLOAD_BYTES}
 jetstream {{
-  store_dir: {json.dumps(str(store_folder))}
+  store_dir: {json.dumps(str(store_folder), ensure_ascii=False)}
 }}
 authorization {{
   users: [

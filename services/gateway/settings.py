@@ -9,6 +9,10 @@ from services.gateway.core.stream import StreamPolicy
 from shared.messages.identity import is_subject_token
 
 PREFIX = "LORAFLEET_GATEWAY_"
+_POSITIVE = (
+    "largest_body_bytes", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s", "first_token_s",
+    "stall_s", "drain_s",
+)  # fmt: skip
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +43,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not is_subject_token(self.gateway_id) or len(self.gateway_id) > 48:
             raise ValueError(f"gateway_id must be 1 to 48 of A-Z a-z 0-9 _ -, not {self.gateway_id!r}")
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.load_bound < 1:
+            raise ValueError(f"load_bound must be at least 1, not {self.load_bound}: nobody could have the mean load")
 
     @property
     def streams(self) -> StreamPolicy:

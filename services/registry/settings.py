@@ -6,6 +6,11 @@ import msgspec
 
 PREFIX = "LORAFLEET_REGISTRY_"
 _FILE = "file://"
+_POSITIVE = (
+    "largest_file_bytes", "evaluation_deadline_s", "evaluations_at_once", "evaluation_retry_s",
+    "evaluation_longest_retry_s", "ask_timeout_s", "load_timeout_s", "evaluate_timeout_s", "outbox_retry_s",
+    "outbox_batch_rows", "reconcile_s",
+)  # fmt: skip
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_published_s: float = 86400.0
 
     def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         if len(self.admin_key) < 16:
             raise ValueError("admin_key must have at least 16 characters")
         for prefix in self.weights_prefixes:

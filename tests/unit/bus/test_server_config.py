@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from infra.nats.config import Ports, server_config
 from infra.nats.credentials import USERS, load_or_create, write_private
+from infra.nats.program import find_nats_server
 from shared.contracts import catalog
 from shared.contracts.channel import Service
 from shared.contracts.streams import key_prefix
@@ -48,6 +50,15 @@ def test_every_user_is_in_the_configuration_with_its_own_rights() -> None:
     assert aliases not in rights["gateway"]["publish"]["allow"]
     assert "allow_responses" in rights["replica_worker"]
     assert "allow_responses" not in rights["gateway"]
+
+
+def test_the_server_reads_it_wherever_its_folder_lies(tmp_path: Path) -> None:
+    """Its configuration knows fewer escapes than JSON."""
+    folder = tmp_path / 'josé "é" 数据'
+    config = tmp_path / "nats.conf"
+    write_private(config, server_config(Ports(client=-1, monitoring=-1), folder, dict.fromkeys(USERS, "p")).encode())
+    checked = subprocess.run([find_nats_server(), "-t", "-c", str(config)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_a_user_without_password_is_no_user() -> None:

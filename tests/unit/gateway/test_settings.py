@@ -29,3 +29,9 @@ def test_an_unknown_name_is_refused() -> None:
 def test_an_id_that_cannot_be_part_of_a_subject_is_refused(gateway_id: str) -> None:
     with pytest.raises(SettingsError, match="gateway_id"):
         read(GatewaySettings, PREFIX, GIVEN | {"LORAFLEET_GATEWAY_GATEWAY_ID": gateway_id})
+
+
+@pytest.mark.parametrize(("name", "value"), [("FRESH_S", "0"), ("LARGEST_BODY_BYTES", "-1"), ("LOAD_BOUND", "0.5")])
+def test_what_no_gateway_could_run_with_is_refused(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name.lower()):
+        read(GatewaySettings, PREFIX, GIVEN | {PREFIX + name: value})

@@ -23,7 +23,13 @@ def test_nothing_is_read_from_disk_unless_it_is_allowed() -> None:
     assert (said.weights_prefixes, said.host) == ((), "127.0.0.1")
 
 
-@pytest.mark.parametrize("changes", [{"admin_key": ""}, {"weights_prefixes": ("s3://x",)}, {"database_url": "x"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"admin_key": ""}, {"weights_prefixes": ("s3://x",)}, {"database_url": "x"}, {"evaluations_at_once": 0},
+        {"reconcile_s": 0.0}, {"outbox_retry_s": -1.0},
+    ],
+)  # fmt: skip
 def test_what_makes_no_sense_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
         settings(tmp_path, **changes)
