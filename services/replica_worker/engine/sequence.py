@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 
 from services.replica_worker.engine.batch import Piece, Progress
-from services.replica_worker.engine.port import EngineRequest
+from services.replica_worker.engine.port import EngineRequest, Probe, StepToken
 
 WAITING = -1
 
@@ -39,6 +39,10 @@ class Sequence:
     def append(self, token_id: int) -> None:
         self.token_ids.append(token_id)
         self.produced_tokens += 1
+
+
+Outcome = tuple[Sequence, StepToken | Probe]
+"""What one step means for one sequence."""
 
 
 def probe_request(prompt_token_ids: SequenceOf[int], slot: int) -> EngineRequest:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 
-from services.replica_worker.engine.ledger import Ledger
+from services.replica_worker.engine.desk import Desk
 from services.replica_worker.engine.port import (
     BASE_SLOT,
     AdapterSpec,
@@ -25,9 +24,8 @@ from services.replica_worker.engine.port import (
     Probe,
     StepToken,
 )
-from services.replica_worker.engine.rate import RateMeter
 from services.replica_worker.engine.schedule import Schedule
-from services.replica_worker.engine.sequence import Sequence, probe_request
+from services.replica_worker.engine.sequence import Sequence
 
 from .adapter import TimedAdapter, read_adapter
 from .policy import TimedPolicy
@@ -40,15 +38,12 @@ class TimedEngine:
     def __init__(self, policy: TimedPolicy) -> None:
         self._policy = policy
         self._info = _info(policy)
-        self._ledger = Ledger(self._info)
         self._schedule = Schedule(self._info, policy.prefill_chunk_tokens)
         self._digests: dict[int, str] = {}
-        self._probes: dict[Sequence, asyncio.Future[Probe]] = {}
-        self._rate = RateMeter()
         self._stepping: asyncio.Task[None] | None = None
 
     async def start(self, on_step: OnStep) -> EngineInfo:
-        self._on_step = on_step
+        self._desk = Desk(self._info, on_step, self._enter, self._schedule.abort)
         self._work = asyncio.Event()
         self._link = asyncio.Lock()
         self._stepping = asyncio.create_task(self._run(), name="timed-engine")
@@ -60,10 +55,7 @@ class TimedEngine:
             return
         stepping.cancel()
         await asyncio.wait([stepping])
-        self._ledger.live.clear()
-        for probe in self._probes.values():
-            if not probe.done():
-                probe.set_exception(EngineFailed("the engine is closed"))
+        self._desk.close()
 
     async def read(self, path: Path, spec: AdapterSpec) -> TimedAdapter:
         """Any file will do; the base hash and the rank are checked as everywhere."""
@@ -76,7 +68,7 @@ class TimedEngine:
             self._empty(slot)
             await asyncio.sleep(adapter.size_bytes / self._policy.link_bytes_per_s)
             self._digests[slot] = adapter.spec.digest
-            self._ledger.filled_slots.add(slot)
+            self._desk.ledger.filled_slots.add(slot)
 
     async def clear(self, slot: int) -> None:
         """Raises ValueError, and changes nothing, if a request is on the slot."""
@@ -87,36 +79,15 @@ class TimedEngine:
     def submit(self, request: EngineRequest) -> None:
         """Raises ValueError for an id that is live; any other refusal comes as an error token."""
         self._started()
-        sequence = Sequence(request)
-        self._ledger.open(sequence)
-        if why := self._ledger.refusal(request):
-            error = StepToken(request.request_id, -1, request.first_position, error=why)
-            asyncio.get_running_loop().call_soon(self._deliver, [(sequence, error)])
-        else:
-            self._enter(sequence)
+        self._desk.submit(request)
 
     def abort(self, request_id: str) -> None:
-        sequence = self._ledger.close(request_id)
-        if sequence is not None:
-            self._schedule.abort(sequence)
+        self._desk.abort(request_id)
 
     async def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int = 20) -> Probe:
         """Joins the batch like any prompt. Raises ValueError when the prompt or the slot cannot be run."""
         self._started()
-        request = probe_request(prompt_token_ids, slot)
-        if why := self._ledger.refusal(request):
-            raise ValueError(why)
-        sequence = Sequence(request, probe_top=top)
-        answer: asyncio.Future[Probe] = asyncio.get_running_loop().create_future()
-        self._probes[sequence] = answer
-        self._ledger.occupy(slot)
-        self._enter(sequence)
-        try:
-            return await answer
-        finally:
-            del self._probes[sequence]
-            self._ledger.vacate(slot)
-            self._schedule.abort(sequence)
+        return await self._desk.probe(prompt_token_ids, slot, top)
 
     async def fingerprint(self, slot: int) -> str:
         held = b"" if slot == BASE_SLOT else self._digests.get(slot, "empty").encode()
@@ -128,10 +99,10 @@ class TimedEngine:
         return EngineLoad(
             running=len(self._schedule.running),
             waiting=len(self._schedule.waiting),
-            tokens_in_flight=self._ledger.tokens_in_flight,
+            tokens_in_flight=self._desk.ledger.tokens_in_flight,
             kv_bytes_used=self._schedule.cached_tokens * self._policy.kv_bytes_per_token,
             steps=self._schedule.steps,
-            tokens_per_s=self._rate.per_s(time.monotonic()),
+            tokens_per_s=self._desk.tokens_per_s,
         )
 
     def _started(self) -> None:
@@ -139,8 +110,8 @@ class TimedEngine:
             raise EngineFailed("the engine is not running")
 
     def _empty(self, slot: int) -> None:
-        self._ledger.check_writable(slot)
-        self._ledger.filled_slots.discard(slot)
+        self._desk.ledger.check_writable(slot)
+        self._desk.ledger.filled_slots.discard(slot)
         self._digests.pop(slot, None)
 
     def _enter(self, sequence: Sequence) -> None:
@@ -159,33 +130,19 @@ class TimedEngine:
         pieces = self._schedule.begin_step()
         prompt_tokens = sum(piece.stop - piece.start for piece in pieces if piece.stop - piece.start > 1)
         await asyncio.sleep(self._policy.step_s + prompt_tokens / self._policy.prefill_tokens_per_s)
-        tokens = []
-        for sequence in self._schedule.advance(pieces):
-            if sequence.probe_top:
-                self._answer_probe(sequence)
-            else:
-                tokens.append((sequence, self._schedule.accept(sequence, self._token(sequence))))
-        self._deliver(tokens)
+        self._desk.deliver([(sequence, self._outcome(sequence)) for sequence in self._schedule.advance(pieces)])
 
-    def _token(self, sequence: Sequence) -> int:
-        return token_at(self._policy, self._digest(sequence), sequence.request, sequence.next_position)
-
-    def _answer_probe(self, sequence: Sequence) -> None:
-        self._schedule.release(sequence)
-        prompt = sequence.request.prompt_token_ids
-        answer = self._probes[sequence]
-        if not answer.done():
-            answer.set_result(probe_of(self._policy, self._digest(sequence), prompt, sequence.probe_top))
+    def _outcome(self, sequence: Sequence) -> StepToken | Probe:
+        request, digest = sequence.request, self._digest(sequence)
+        if sequence.probe_top:
+            self._schedule.release(sequence)
+            return probe_of(self._policy, digest, request.prompt_token_ids, sequence.probe_top)
+        token_id = token_at(self._policy, digest, request, sequence.next_position)
+        return self._schedule.accept(sequence, token_id)
 
     def _digest(self, sequence: Sequence) -> str:
         slot = sequence.request.slot
         return BASE_DIGEST if slot == BASE_SLOT else self._digests[slot]
-
-    def _deliver(self, produced: SequenceOf[tuple[Sequence, StepToken]]) -> None:
-        tokens = [token for sequence, token in produced if self._ledger.settle(sequence, token)]
-        if tokens:
-            self._rate.add(len(tokens), time.monotonic())
-            self._on_step(tokens)
 
 
 def _info(policy: TimedPolicy) -> EngineInfo:

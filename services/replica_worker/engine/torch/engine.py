@@ -6,13 +6,12 @@ Everything here runs on the event loop and never waits for a step.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 
 import torch
 
-from services.replica_worker.engine.ledger import Ledger
+from services.replica_worker.engine.desk import Desk
 from services.replica_worker.engine.port import (
     AdapterSpec,
     EngineFailed,
@@ -22,15 +21,12 @@ from services.replica_worker.engine.port import (
     HostAdapter,
     OnStep,
     Probe,
-    StepToken,
 )
-from services.replica_worker.engine.rate import RateMeter
-from services.replica_worker.engine.sequence import Sequence, probe_request
+from services.replica_worker.engine.sequence import Sequence
 
 from .adapter import TorchAdapter, read_adapter
 from .build import Parts, build
 from .policy import TorchPolicy
-from .stepper import Outcome
 from .thread import StepThread
 
 
@@ -45,15 +41,12 @@ class TorchEngine:
         self._parts: Parts | None = None
         self._thread: StepThread | None = None
         self._failure: EngineFailed | None = None
-        self._probes: dict[Sequence, asyncio.Future[Probe]] = {}
-        self._rate = RateMeter()
 
     async def start(self, on_step: OnStep) -> EngineInfo:
-        self._on_step = on_step
         self._parts = await asyncio.to_thread(self._build)
-        self._ledger = Ledger(self._parts.info)
+        self._desk = Desk(self._parts.info, on_step, self._post_submit, self._post_abort)
         self._writing = asyncio.Lock()
-        self._thread = StepThread(self._parts.stepper, self._policy.threads, self._on_outcomes, self._on_failure)
+        self._thread = StepThread(self._parts.stepper, self._policy.threads, self._desk.deliver, self._on_failure)
         self._thread.start()
         return self._parts.info
 
@@ -63,8 +56,7 @@ class TorchEngine:
             return
         await asyncio.to_thread(thread.stop)
         self._failure = EngineFailed("the engine is closed")
-        self._fail_probes(self._failure)
-        self._ledger.live.clear()
+        self._desk.close()
         self._parts = None
 
     async def read(self, path: Path, spec: AdapterSpec) -> TorchAdapter:
@@ -83,36 +75,15 @@ class TorchEngine:
     def submit(self, request: EngineRequest) -> None:
         """Raises ValueError for an id that is live; any other refusal comes as an error token."""
         self._started()
-        sequence = Sequence(request)
-        self._ledger.open(sequence)
-        if why := self._ledger.refusal(request):
-            error = StepToken(request.request_id, -1, request.first_position, error=why)
-            asyncio.get_running_loop().call_soon(self._on_outcomes, [(sequence, error)])
-        else:
-            self._post_submit(sequence)
+        self._desk.submit(request)
 
     def abort(self, request_id: str) -> None:
-        sequence = self._ledger.close(request_id)
-        if sequence is not None:
-            self._post_abort(sequence)
+        self._desk.abort(request_id)
 
     async def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int = 20) -> Probe:
         """Joins the batch like any prompt. Raises ValueError when the prompt or the slot cannot be run."""
         self._started()
-        request = probe_request(prompt_token_ids, slot)
-        if why := self._ledger.refusal(request):
-            raise ValueError(why)
-        sequence = Sequence(request, probe_top=top)
-        answer: asyncio.Future[Probe] = asyncio.get_running_loop().create_future()
-        self._probes[sequence] = answer
-        self._ledger.occupy(slot)
-        self._post_submit(sequence)
-        try:
-            return await answer
-        finally:
-            del self._probes[sequence]
-            self._ledger.vacate(slot)
-            self._post_abort(sequence)
+        return await self._desk.probe(prompt_token_ids, slot, top)
 
     async def fingerprint(self, slot: int) -> str:
         return await asyncio.to_thread(self._started().slots.fingerprint, slot)
@@ -123,11 +94,11 @@ class TorchEngine:
         schedule = parts.stepper.schedule
         return EngineLoad(
             running=len(schedule.running),
-            waiting=max(0, len(self._ledger.live) - len(schedule.running)),
-            tokens_in_flight=self._ledger.tokens_in_flight,
+            waiting=max(0, len(self._desk.ledger.live) - len(schedule.running)),
+            tokens_in_flight=self._desk.ledger.tokens_in_flight,
             kv_bytes_used=schedule.cached_tokens * parts.kv_bytes_per_token,
             steps=schedule.steps,
-            tokens_per_s=self._rate.per_s(time.monotonic()),
+            tokens_per_s=self._desk.tokens_per_s,
         )
 
     def _build(self) -> Parts:
@@ -144,15 +115,15 @@ class TorchEngine:
 
     async def _write(self, slot: int, adapter: TorchAdapter | None) -> None:
         """While the copy runs the slot counts as empty, so no request can start on it."""
-        slots = self._started().slots
+        slots, ledger = self._started().slots, self._desk.ledger
         async with self._writing:
-            self._ledger.check_writable(slot)
-            self._ledger.filled_slots.discard(slot)
+            ledger.check_writable(slot)
+            ledger.filled_slots.discard(slot)
             if adapter is None:
                 await asyncio.to_thread(slots.clear, slot)
             else:
                 await asyncio.to_thread(slots.store, slot, adapter)
-                self._ledger.filled_slots.add(slot)
+                ledger.filled_slots.add(slot)
 
     def _post_submit(self, sequence: Sequence) -> None:
         if self._thread:
@@ -162,33 +133,6 @@ class TorchEngine:
         if self._thread:
             self._thread.post(lambda schedule: schedule.abort(sequence))
 
-    def _on_outcomes(self, outcomes: SequenceOf[Outcome]) -> None:
-        tokens = []
-        for sequence, outcome in outcomes:
-            if sequence in self._probes:
-                _answer(self._probes[sequence], outcome)
-            elif isinstance(outcome, StepToken) and self._ledger.settle(sequence, outcome):
-                tokens.append(outcome)
-        if tokens:
-            self._rate.add(len(tokens), time.monotonic())
-            self._on_step(tokens)
-
     def _on_failure(self, failure: EngineFailed) -> None:
         self._failure = failure
-        self._fail_probes(failure)
-        live = list(self._ledger.live.items())
-        self._on_outcomes([(seq, StepToken(id_, -1, seq.next_position, error=str(failure))) for id_, seq in live])
-
-    def _fail_probes(self, failure: EngineFailed) -> None:
-        for probe in self._probes.values():
-            if not probe.done():
-                probe.set_exception(failure)
-
-
-def _answer(probe: asyncio.Future[Probe], outcome: StepToken | Probe) -> None:
-    if probe.done():
-        return
-    if isinstance(outcome, Probe):
-        probe.set_result(outcome)
-    else:
-        probe.set_exception(EngineFailed(outcome.error or "the probe ended without a result"))
+        self._desk.fail(failure)

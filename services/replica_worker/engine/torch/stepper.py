@@ -9,7 +9,7 @@ import torch
 from services.replica_worker.engine.batch import Piece
 from services.replica_worker.engine.port import EngineFailed, Probe, StepToken
 from services.replica_worker.engine.schedule import Schedule
-from services.replica_worker.engine.sequence import Sequence
+from services.replica_worker.engine.sequence import Outcome, Sequence
 
 from .cache import KvCache
 from .lora import AdaptedRows
@@ -18,8 +18,6 @@ from .sampling import sample, uniform
 
 FAILED_STEPS_LIMIT = 3
 """After so many failed steps in a row the engine gives itself up."""
-
-Outcome = tuple[Sequence, StepToken | Probe]
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ import torch
 
 from services.replica_worker.engine.port import EngineFailed
 from services.replica_worker.engine.schedule import Schedule
+from services.replica_worker.engine.sequence import Outcome
 
-from .stepper import Outcome, Stepper
+from .stepper import Stepper
 
 Command = Callable[[Schedule], None]
 OnOutcomes = Callable[[Sequence[Outcome]], None]
