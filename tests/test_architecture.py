@@ -27,7 +27,7 @@ LAYERS = (
     Layer("shared.hashing", own=(), others=frozenset({"numpy"})),
     Layer("shared.bus", own=("shared.bus", "shared.contracts", "shared.messages"), others=_PLAIN | {"nats"}),
     Layer("shared.store", own=("shared.store",), others=_PLAIN),
-    Layer("shared.runtime", own=("shared.runtime",), others=_PLAIN | {"prometheus_client", "uvloop"}),
+    Layer("shared.runtime", own=("shared.runtime",), others=_PLAIN | {"prometheus_client", "uvicorn", "uvloop"}),
     Layer("shared", own=("shared.messages",), others=_PLAIN),
     Layer(r"services\.\w+\.core", own=("{service}.core", "shared.messages", "shared.hashing"), others=_PLAIN),
     Layer(r"services\.\w+\.io", own=("{service}.core", "{service}.io", "shared"), others=_ANY),

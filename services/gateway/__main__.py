@@ -15,7 +15,7 @@ from services.gateway.core.fleet import Fleet
 from services.gateway.following import Audience, Following
 from services.gateway.io.chat_route import ChatRoute
 from services.gateway.io.http import application
-from services.gateway.io.server import HttpServer
+from services.gateway.io.protocol import prompt_protocol
 from services.gateway.post import Post
 from services.gateway.records import Records
 from services.gateway.replicas import Replicas
@@ -24,6 +24,7 @@ from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.runtime import logs, settings
 from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.http_server import HttpServer
 from shared.runtime.metrics import Metrics
 from shared.runtime.service import Part, periodically, run_main, run_until_stopped
 
@@ -59,7 +60,7 @@ def assemble(chosen: GatewaySettings, bus: Bus, clock: Clock) -> Assembly:
     draws = Draws(unique_id=lambda: secrets.token_hex(12), seed=lambda: secrets.randbits(63))
     gateway = Gateway(desk, audience, following, draws)
     app = application(gateway, ChatRoute(gateway, chosen.largest_body_bytes), metrics)
-    server = HttpServer(app, (chosen.host, chosen.port), chosen.slow_write_s, chosen.drain_s)
+    server = HttpServer(app, (chosen.host, chosen.port), chosen.drain_s, prompt_protocol(chosen.slow_write_s))
     ticks = periodically(clock, TICK_S, gateway.tick)
     reports = periodically(clock, REPORT_S, gateway.report)
     return Assembly(following=following, server=server, parts=(post, following, ticks, reports, server))

@@ -18,7 +18,6 @@ from services.registry.fleet import Fleet, FleetPolicy
 from services.registry.http.door import build_door
 from services.registry.io.changes import Changes
 from services.registry.io.database import Database, DatabaseUrlError
-from services.registry.io.http_server import HttpServer
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
 from services.registry.registrations import RegistrationPolicy, Registrations, Shelf
@@ -29,11 +28,14 @@ from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.runtime import logs
 from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.http_server import HttpServer
 from shared.runtime.metrics import Metrics
 from shared.runtime.service import Part, periodically, run_main, run_until_stopped
 from shared.runtime.settings import SettingsError, read
 from shared.store.open import store_from_url
 from shared.store.port import ObjectStore
+
+DRAIN_S = 10.0
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +132,7 @@ async def main() -> None:
     bus = await connect(options)
     try:
         assembly = assemble(settings, bus, SystemClock(), Metrics("registry"))
-        server = HttpServer(assembly.door, settings.host, settings.port)
+        server = HttpServer(assembly.door, (settings.host, settings.port), DRAIN_S)
         await run_until_stopped("registry", [*assembly.parts, server])
     finally:
         await bus.close()

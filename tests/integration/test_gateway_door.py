@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from services.gateway.__main__ import assemble
-from services.gateway.io.server import HttpServer
 from shared.bus.memory import MemoryBroker
 from shared.contracts.catalog import GATEWAY_REPORT
 from shared.messages.identity import key_of
 from shared.messages.reports import GatewayReport
 from shared.runtime.clock import ManualClock
+from shared.runtime.http_server import HttpServer
 from tests.support.gateway_world import (
     ADAPTER,
     ALIAS_NAME,
