@@ -11,6 +11,9 @@ LOCK := infra/lock/requirements.lock
 # The newest release with a build for CPUs alone; later ones bring several GB of CUDA along.
 TORCH := torch==2.13.0
 PIP := -m pip --quiet --disable-pip-version-check
+PIP_ERRORS := $(VENV)/pip-errors.log
+INSTALL_FAILED := { echo "set-up: pip failed ($$(grep . $(PIP_ERRORS) | tail -n 1)): check the network, pip's index settings \
+and the free space, then try again; all it said: $(PIP_ERRORS)" >&2; exit 1; }
 PYTEST := OMP_NUM_THREADS=1 $(PYTHON) -m pytest
 
 .PHONY: help
@@ -29,10 +32,13 @@ $(INSTALLED): $(LOCK) pyproject.toml
 	done; \
 	if [ -z "$$python" ]; then echo "lorafleet needs Python 3.11 or 3.12, and there is neither on the PATH." >&2; exit 1; fi; \
 	echo "set-up: $(VENV) with $$($$python --version) and $$(grep -vc '^#' $(LOCK)) packages of $(LOCK) (minutes the first time)"; \
-	if [ ! -x $(PYTHON) ]; then $$python -m venv $(VENV); fi
-	@$(PYTHON) -m pip install --disable-pip-version-check --progress-bar off --requirement $(LOCK) \
-	  | awk '/^Collecting/ {printf "set-up: package %d, %s\n", ++count, $$2} /^Installing/ {print "set-up: installing"} {fflush()}'
-	@$(PYTHON) $(PIP) install --no-deps --editable .
+	if ! $(PYTHON) -m pip --version >/dev/null 2>&1 && ! $$python -m venv --clear $(VENV) >/dev/null; then \
+	  echo "set-up: $$python cannot make $(VENV): install its venv module (Debian: apt install python3-venv) or free some space." >&2; exit 1; \
+	fi
+	@$(PYTHON) -m pip install --disable-pip-version-check --progress-bar off --requirement $(LOCK) 2> $(PIP_ERRORS) \
+	  | awk '/^Collecting/ {printf "set-up: package %d, %s\n", ++count, $$2} /^Installing/ {print "set-up: installing"} {fflush()}' \
+	  || $(INSTALL_FAILED)
+	@$(PYTHON) $(PIP) install --no-deps --editable . 2> $(PIP_ERRORS) || $(INSTALL_FAILED)
 	@touch $@
 
 .PHONY: lock
