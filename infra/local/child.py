@@ -41,7 +41,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
 
     def exit_code(self) -> int | None:
@@ -68,7 +68,8 @@ class Child:
         return " | ".join(line for line in text.splitlines()[-lines:] if line.strip())
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """In a new process: lead a session of its own, and end when whoever started it is gone."""
     os.setsid()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -9,16 +9,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from infra.local.layout import Layout
 from infra.local.preflight import CannotStart, holder
 from infra.local.settings import read_settings
 from infra.local.up import Run, run_fleet
-from infra.models.folder import ModelUnavailable
+from shared.bus.port import BusUnavailable
 from shared.runtime.settings import SettingsError
 
 _STOP_TIMEOUT_S = 40.0
 _CANNOT = 4
+
+
+class CannotStop(Exception):
+    """One sentence: what still runs, and where to look."""
 
 
 def up(detach: bool) -> int:
@@ -31,41 +36,57 @@ def run_here(serving: Callable[[], None]) -> int:
     say = _progress()
     try:
         settings = read_settings(os.environ)
+    except SettingsError as error:
+        say(f"cannot go on: {error}")
+        return _CANNOT
+    try:
         layout = Layout(settings.home.resolve())
         asyncio.run(run_fleet(Run(settings=settings, layout=layout, say=say, serving=serving)))
-    except (CannotStart, ModelUnavailable, SettingsError) as error:
+    except (CannotStart, BusUnavailable) as error:
         say(f"cannot go on: {error}")
         return _CANNOT
     except OSError as error:
-        say(f"cannot go on: {error.strerror or error} ({error.filename or 'no file'}); free space or fix its rights.")
+        where = error.filename or settings.home.resolve()
+        say(f"cannot go on: {error.strerror or error} ({where}): free some space, or set LORAFLEET_HOME elsewhere.")
         return _CANNOT
     return 0
 
 
 def down() -> int:
     """Stop the fleet of this folder and wait until nothing of it is left. Stopping nothing is no error."""
-    layout = Layout(read_settings(os.environ).home.resolve())
-    pid = holder(layout.lock)
-    if pid is None:
-        print("no fleet runs here")
-        return 0
-    os.kill(pid, signal.SIGTERM)
-    deadline_s = time.monotonic() + _STOP_TIMEOUT_S
-    while holder(layout.lock) is not None:
-        if time.monotonic() > deadline_s:
-            print(f"supervisor {pid} has not stopped after {_STOP_TIMEOUT_S:.0f} s; see {layout.logs}", file=sys.stderr)
-            return _CANNOT
-        time.sleep(0.05)
-    print("stopped")
+    try:
+        print("stopped" if _stopped(Layout(read_settings(os.environ).home.resolve())) else "no fleet runs here")
+    except (CannotStop, SettingsError, OSError) as error:
+        print(f"cannot stop the fleet: {error}", file=sys.stderr)
+        return _CANNOT
     return 0
 
 
+def _stopped(layout: Layout) -> bool:
+    """Whether there was a fleet to stop. Raises CannotStop if it is there still."""
+    pid = holder(layout.lock)
+    if pid is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + _STOP_TIMEOUT_S
+    while holder(layout.lock) is not None:
+        if time.monotonic() > deadline_s:
+            raise CannotStop(f"supervisor {pid} still runs after {_STOP_TIMEOUT_S:.0f} s; see {layout.logs}")
+        time.sleep(0.05)
+    return True
+
+
 def _detached() -> int:
-    """Run `lorafleet up` in a session of its own and pass its progress on until it serves or ends."""
+    """Run `lorafleet up` in a session of its own and pass its progress on until it serves or ends.
+
+    Ctrl-C while it starts is passed on too, and its last lines still come."""
     read, write = os.pipe()
     argv = [sys.executable, "-m", "infra.local.background", str(write)]
     child = subprocess.Popen(argv, pass_fds=(write,), stdin=subprocess.DEVNULL, start_new_session=True)
     os.close(write)
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: child.terminate())
     with os.fdopen(read) as progress:
         for line in progress:
             print(line, end="", flush=True)
@@ -85,6 +106,7 @@ def _progress() -> Callable[[str], None]:
     began_s = time.monotonic()
 
     def say(line: str) -> None:
-        print(f"[{time.monotonic() - began_s:6.1f} s] {line}", flush=True)
+        with suppress(BrokenPipeError):  # nobody reads any more; the fleet goes on, and ends in order
+            print(f"[{time.monotonic() - began_s:6.1f} s] {line}", flush=True)
 
     return say

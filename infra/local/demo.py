@@ -60,36 +60,52 @@ class DemoFleet:
 
     async def status(self, adapter_id: str) -> dict[str, Any] | None:
         """The registry's record, or None while it has none."""
-        answer = await self._admin.get(f"/internal/adapters/{adapter_id}")
+        answer = await self._ask("GET", f"/internal/adapters/{adapter_id}")
         return None if answer.status_code == 404 else _body(answer)
 
-    async def wait_active(self, adapter_id: str, timeout_s: float) -> None:
+    async def wait_active(self, adapter_id: str, timeout_s: float) -> bool:
+        """Whether it is active once it is settled; not if an operator has retired it since."""
         seen = ""
-        async with _deadline(timeout_s, f"Adapter {adapter_id} did not become active"):
-            while seen != "active":
+        async with _deadline(timeout_s, lambda: f"Adapter {adapter_id} is still {seen or 'unknown'}"):
+            while seen not in ("active", "retired"):
                 record = await self.status(adapter_id)
                 if record and record["status"] != seen:
                     seen = str(record["status"])
                     self._say(f"adapter {adapter_id}: {seen}")
-                if seen in ("rejected", "failed"):
-                    raise CannotStart(f"Demo adapter {adapter_id} is {seen}: {record}")
+                if record and seen in ("rejected", "failed"):
+                    raise CannotStart(
+                        f"Demo adapter {adapter_id} is {seen} ({record['reason']}): "
+                        "set LORAFLEET_DEMO=false to start without the demo."
+                    )
                 await asyncio.sleep(_POLL_S)
+        return seen == "active"
 
     async def wait_answer(self, model: str, key: str, timeout_s: float) -> str:
         """Ask until one request has really been answered; returns its text."""
+        said = "nothing"
         messages = [{"role": "user", "content": "Say hello."}]
         body = {"model": model, "messages": messages, "max_tokens": 8, "temperature": 0}
-        async with _deadline(timeout_s, f"No answer from {model}"):
+        headers = {"Authorization": f"Bearer {key}"}
+        async with _deadline(timeout_s, lambda: f"{model} does not answer (last: {said})"):
             while True:
-                answer = await self._door.post(
-                    "/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}
-                )
-                if answer.status_code == 200:
-                    return str(answer.json()["choices"][0]["message"]["content"])
+                try:
+                    answer = await self._door.post("/v1/chat/completions", json=body, headers=headers)
+                except httpx.HTTPError as error:
+                    said = f"{type(error).__name__} {error}".strip()
+                else:
+                    if answer.status_code == 200:
+                        return str(answer.json()["choices"][0]["message"]["content"])
+                    said = f"{answer.status_code} {answer.text[:200]}"
                 await asyncio.sleep(_POLL_S)
 
     async def _call(self, method: str, path: str, body: object) -> Any:
-        return _body(await self._admin.request(method, path, json=body))
+        return _body(await self._ask(method, path, body))
+
+    async def _ask(self, method: str, path: str, body: object = None) -> httpx.Response:
+        try:
+            return await self._admin.request(method, path, json=body)
+        except httpx.HTTPError as error:
+            raise CannotStart(f"The registry does not answer {path} ({type(error).__name__} {error}).") from error
 
 
 def announcement(folder: Path, base_model_hash: str) -> AdapterRegistered:
@@ -125,10 +141,10 @@ def _body(answer: httpx.Response) -> Any:
 
 
 @asynccontextmanager
-async def _deadline(seconds: float, what: str) -> AsyncIterator[None]:
-    """Turns a timeout into the sentence that says what did not happen."""
+async def _deadline(seconds: float, what: Callable[[], str]) -> AsyncIterator[None]:
+    """Turns a timeout into the sentence that says how far it came."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise CannotStart(f"{what} within {seconds:.0f} s; see the logs of the fleet.") from error
+        raise CannotStart(f"{what()} after {seconds:.0f} s; see the logs of the fleet.") from error

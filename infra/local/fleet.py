@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from infra.local.layout import Layout
@@ -12,15 +12,12 @@ from infra.local.settings import LocalSettings
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSpec:
-    """One child process. `ready_url` answers 200 once it serves; None means that being alive is enough."""
+    """One child process. `ready_url` answers 200 once it serves."""
 
     name: str
     module: str
     env: Mapping[str, str]
-    ready_url: str | None
-    port: int
-    port_setting: str
-    """Where that port came from, for the sentence that says it is taken."""
+    ready_url: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +54,7 @@ def replica_ids(settings: LocalSettings) -> tuple[str, ...]:
 def _gateway(inputs: FleetInputs) -> ProcessSpec:
     settings = inputs.settings
     env = {"GATEWAY_ID": "gateway-0", "HOST": settings.host, "PORT": str(settings.port)}
-    return _spec(inputs, "gateway", "GATEWAY", env, (settings.port, "LORAFLEET_PORT"))
+    return _spec(inputs, "gateway", "GATEWAY", env, settings.port)
 
 
 def _registry(inputs: FleetInputs) -> ProcessSpec:
@@ -70,17 +67,17 @@ def _registry(inputs: FleetInputs) -> ProcessSpec:
         "ADMIN_KEY": inputs.admin_key,
         "WEIGHTS_PREFIXES": ",".join((layout.inbox.as_uri(), *settings.weights_prefixes)),
     }
-    return _spec(inputs, "registry", "REGISTRY", env, (settings.admin_port, "LORAFLEET_ADMIN_PORT"))
+    return _spec(inputs, "registry", "REGISTRY", env, settings.admin_port)
 
 
 def _placement(inputs: FleetInputs) -> ProcessSpec:
     port = inputs.settings.probe_port
-    return _spec(inputs, "placement", "PLACEMENT", {"PROBE_PORT": str(port)}, (port, "LORAFLEET_PROBE_PORT"))
+    return _spec(inputs, "placement", "PLACEMENT", {"PROBE_PORT": str(port)}, port)
 
 
 def _autoscaler(inputs: FleetInputs) -> ProcessSpec:
     port = inputs.settings.probe_port + 1
-    return _spec(inputs, "autoscaler", "AUTOSCALER", {"PROBE_PORT": str(port)}, (port, "LORAFLEET_PROBE_PORT + 1"))
+    return _spec(inputs, "autoscaler", "AUTOSCALER", {"PROBE_PORT": str(port)}, port)
 
 
 def _worker(inputs: FleetInputs, index: int) -> ProcessSpec:
@@ -102,18 +99,15 @@ def _worker(inputs: FleetInputs, index: int) -> ProcessSpec:
         "DTYPE": settings.dtype,
         "PROBE_PORT": str(port),
     }
-    spec = _spec(inputs, "replica_worker", "WORKER", env, (port, f"LORAFLEET_PROBE_PORT + {2 + index}"))
-    return ProcessSpec(**{**vars(spec), "name": replica_id})
+    return replace(_spec(inputs, "replica_worker", "WORKER", env, port), name=replica_id)
 
 
-def _spec(inputs: FleetInputs, service: str, word: str, env: Mapping[str, str], port: tuple[int, str]) -> ProcessSpec:
+def _spec(inputs: FleetInputs, service: str, word: str, env: Mapping[str, str], port: int) -> ProcessSpec:
     prefix = f"LORAFLEET_{word}_"
     own = {prefix + name: value for name, value in env.items()}
     return ProcessSpec(
         name=service,
         module=f"services.{service}",
         env={**own, **inputs.logins[service].env(prefix)},
-        ready_url=f"http://{inputs.settings.host}:{port[0]}/readyz",
-        port=port[0],
-        port_setting=port[1],
+        ready_url=f"http://{inputs.settings.host}:{port}/readyz",
     )

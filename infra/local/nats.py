@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
 
 from infra.local.fleet import BusLogin
 from infra.local.layout import Layout
@@ -21,13 +24,13 @@ from shared.contracts.permissions import PROVISIONER
 async def start_nats(supervisor: Supervisor, layout: Layout, settings: LocalSettings) -> Mapping[str, BusLogin]:
     """Start nats-server and bring its streams up to date; returns the login of every service.
 
-    Raises CannotStart with the server's last words.
+    Raises CannotStart with the server's last words, or with what it lacks.
     """
-    passwords = load_or_create(layout.nats / "credentials.json")
+    passwords = _passwords(layout.nats / "credentials.json")
     ports = Ports(client=settings.nats_port, monitoring=settings.nats_monitoring_port, host=settings.host)
     config = layout.nats / "nats.conf"
     write_private(config, server_config(ports, layout.nats / "store", passwords).encode())
-    child = supervisor.start_program("nats", [find_nats_server(), "-c", str(config)])
+    child = supervisor.start_program("nats", [_program(), "-c", str(config)])
     url = f"nats://{settings.host}:{settings.nats_port}"
     logins = {user: BusLogin(url=url, user=user, password=password) for user, password in passwords.items()}
     try:
@@ -35,6 +38,20 @@ async def start_nats(supervisor: Supervisor, layout: Layout, settings: LocalSett
     except BusUnavailable as error:
         raise CannotStart(f"nats-server does not serve ({error}): {child.last_words(1)}") from error
     return logins
+
+
+def _passwords(path: Path) -> dict[str, str]:
+    try:
+        return load_or_create(path)
+    except msgspec.MsgspecError as error:
+        raise CannotStart(f"{path} is damaged ({error}): delete it, and the next start makes new ones.") from error
+
+
+def _program() -> str:
+    try:
+        return find_nats_server()
+    except FileNotFoundError as error:
+        raise CannotStart(str(error)) from error
 
 
 def options(login: BusLogin, client_name: str) -> BusOptions:

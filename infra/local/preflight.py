@@ -28,7 +28,9 @@ def check_port(host: str, port: int, setting: str) -> None:
                 raise CannotStart(
                     f"Port {port} on {host} is in use: stop what listens there, or choose another with {setting}."
                 ) from error
-            raise CannotStart(f"Cannot listen on {host}:{port} ({error.strerror}); change {setting}.") from error
+            raise CannotStart(
+                f"Cannot listen on {host}:{port} ({error.strerror}): change LORAFLEET_HOST or {setting}."
+            ) from error
 
 
 def check_disk(folder: Path, needed_bytes: int = NEEDED_DISK_BYTES) -> None:

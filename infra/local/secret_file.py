@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from infra.local.preflight import CannotStart
 from infra.nats.credentials import write_private
 
 
@@ -17,9 +18,12 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_or_create(path: Path) -> Secrets:
-    """The secrets of this fleet; new ones if there are none."""
+    """The secrets of this fleet; new ones if there are none. Raises CannotStart for a file that is none."""
     if path.exists():
-        return msgspec.json.decode(path.read_bytes(), type=Secrets)
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Secrets)
+        except msgspec.MsgspecError as error:
+            raise CannotStart(f"{path} is damaged ({error}): delete it, and the next start makes new keys.") from error
     made = Secrets(admin_key=f"lf-admin-{secrets.token_urlsafe(32)}")
     save(path, made)
     return made

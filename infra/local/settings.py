@@ -44,6 +44,23 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     demo: bool = True
     """Register the demo adapters and wait until one of them has answered."""
 
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise ValueError("REPLICAS must be at least 1")
+        names = ("PORT", "ADMIN_PORT", "NATS_PORT", *("PROBE_PORT (and the next ones)",) * self.probes)
+        ports = (self.port, self.admin_port, self.nats_port, *range(self.probe_port, self.probe_port + self.probes))
+        taken: dict[int, str] = {}
+        for name, port in zip(names, ports, strict=True):
+            if not 1 <= port <= 65_535:
+                raise ValueError(f"{name} is {port}, and a port is from 1 to 65535")
+            if (other := taken.setdefault(port, name)) is not name:
+                raise ValueError(f"{other} and {name} are both {port}")
+
+    @property
+    def probes(self) -> int:
+        """How many ports from `probe_port` on are taken: placement, autoscaler, and each replica."""
+        return 2 + self.replicas
+
 
 def read_settings(environ: Mapping[str, str]) -> LocalSettings:
     """Raises SettingsError naming a variable that is unknown or bad."""

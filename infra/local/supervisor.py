@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 import httpx
 import msgspec
@@ -16,6 +17,7 @@ from infra.local.fleet import ProcessSpec
 from infra.local.layout import Layout
 from infra.local.preflight import CannotStart
 from infra.local.restarts import Deaths, on_death
+from infra.nats.credentials import write_private
 
 Say = Callable[[str], None]
 _POLL_S = 0.1
@@ -43,10 +45,18 @@ class Supervisor:
         self._deaths[name] = deaths
 
     async def wait_ready(self, specs: Sequence[ProcessSpec], timeout_s: float) -> None:
-        """Returns when every one of them has answered ready. Raises CannotStart naming the one that died, or
-        what the slowest still lacks."""
+        """Returns when every one of them has answered ready. Raises CannotStart with what the slowest still lacks."""
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
             await asyncio.gather(*(self._wait_one(http, spec, timeout_s) for spec in specs))
+
+    async def no_death(self) -> NoReturn:
+        """Raises CannotStart when a child dies: at the start, none is started again."""
+        while True:
+            for child in self._children.values():
+                if (code := child.exit_code()) is not None:
+                    words = child.last_words(1)
+                    raise CannotStart(f"{child.name} ended with exit code {code} at start: {words} (log: {child.log})")
+            await asyncio.sleep(_POLL_S)
 
     async def keep_alive(self) -> str:
         """Restart children that die. Returns only with the sentence why the fleet cannot go on."""
@@ -74,7 +84,7 @@ class Supervisor:
     def _launch(self, child: Child) -> None:
         child.start()
         pids = {name: known.pid for name, known in self._children.items()}
-        self._layout.pids.write_bytes(msgspec.json.format(msgspec.json.encode(pids)))
+        write_private(self._layout.pids, msgspec.json.format(msgspec.json.encode(pids)))
 
     async def _revive(self, child: Child, code: int) -> str | None:
         self._deaths[child.name], verdict = on_death(self._deaths.get(child.name, Deaths()), time.monotonic())
@@ -89,11 +99,8 @@ class Supervisor:
     async def _wait_one(self, http: httpx.AsyncClient, spec: ProcessSpec, timeout_s: float) -> None:
         child, deadline_s, last = self._children[spec.name], time.monotonic() + timeout_s, "no answer yet"
         while time.monotonic() < deadline_s:
-            if (code := child.exit_code()) is not None:
-                words = child.last_words(1)
-                raise CannotStart(f"{spec.name} ended with exit code {code} at start: {words} (log: {child.log})")
             try:
-                answer = await http.get(spec.ready_url or "")
+                answer = await http.get(spec.ready_url)
             except httpx.HTTPError:
                 answer = None
             if answer is not None and answer.status_code == 200:

@@ -13,16 +13,16 @@ import msgspec
 
 from infra.local import secret_file
 from infra.local.banner import banner, demo_env
+from infra.local.base_model import described, provide
 from infra.local.demo import DemoFleet, demo_folders
 from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, processes
 from infra.local.layout import Layout
 from infra.local.nats import options, start_nats
 from infra.local.preflight import CannotStart, check_disk, check_port, take_lock
+from infra.local.race import race
 from infra.local.settings import LocalSettings
 from infra.local.supervisor import Supervisor
-from infra.models.fetch import ensure_base_model
 from infra.nats.credentials import write_private
-from shared.base_model import describe
 from shared.bus.nats import connect
 from shared.messages.desired import BaseModelRecord
 
@@ -46,35 +46,26 @@ async def run_fleet(run: Run) -> None:
 
     Raises CannotStart with the one sentence to show; every child has ended then, and all data is kept.
     """
-    run.layout.create()
-    with take_lock(run.layout.lock):
-        check_disk(run.layout.home)
-        _check_ports(run.settings)
-        model = await asyncio.to_thread(ensure_base_model, run.layout.models, run.settings.model, run.say)
-        base = await asyncio.to_thread(describe, model, model.name, (run.settings.rank_limit,))
-        supervisor = Supervisor(run.layout, run.say)
-        try:
-            await _until_stopped(_serve(run, supervisor, model, base))
-        finally:
-            run.say("stopping")
-            await supervisor.stop()
-            run.say("stopped; nothing was lost, the next start serves the same adapters")
-
-
-async def _until_stopped(work: asyncio.Future[None] | object) -> None:
-    """Run until it ends by itself or SIGINT or SIGTERM comes."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
-    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())  # type: ignore[arg-type]
+    run.layout.create()
+    with take_lock(run.layout.lock):
+        await race(_run(run), stop.wait())
+
+
+async def _run(run: Run) -> None:
+    check_disk(run.layout.home)
+    _check_ports(run.settings)
+    model = await provide(run.layout.models, run.settings.model, run.say)
+    base = await described(model, run.settings.rank_limit)
+    supervisor = Supervisor(run.layout, run.say)
     try:
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
+        await _serve(run, supervisor, model, base)
     finally:
-        for task in (working, stopping):
-            task.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
+        run.say("stopping")
+        await supervisor.stop()
+        run.say("stopped; nothing was lost, the next start serves the same adapters")
 
 
 async def _serve(run: Run, supervisor: Supervisor, model: Path, base: BaseModelRecord) -> None:
@@ -87,7 +78,7 @@ async def _serve(run: Run, supervisor: Supervisor, model: Path, base: BaseModelR
     specs = processes(inputs)
     for spec in specs:
         supervisor.start_service(spec)
-    aliases = await _first_answer(run, supervisor, specs, inputs, base)
+    aliases = await race(supervisor.no_death(), _first_answer(run, supervisor, specs, inputs, base))
     run.say(banner(run.settings, secret_file.load_or_create(run.layout.secrets).demo_key, aliases, base.name))
     run.serving()
     raise CannotStart(await supervisor.keep_alive())
@@ -107,24 +98,18 @@ async def _first_answer(
         httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as door,
     ):
         demo = DemoFleet(admin, door, run.say)
-        key = await _demo_key(run, demo, base)
+        secrets = secret_file.load_or_create(run.layout.secrets)
+        secrets = msgspec.structs.replace(secrets, demo_key=await demo.prepare(base, secrets.demo_key))
+        secret_file.save(run.layout.secrets, secrets)
         announced = await _announce(run, demo, inputs.logins["pipeline"], base)
         await supervisor.wait_ready([spec for spec in specs if spec is not registry], _READY_TIMEOUT_S)
-        for adapter_id in announced.values():
-            await demo.wait_active(adapter_id, _ACTIVE_TIMEOUT_S)
-        asked = next(iter(announced), base.name)
-        text = await demo.wait_answer(asked, key, _READY_TIMEOUT_S)
+        active = [alias for alias, name in announced.items() if await demo.wait_active(name, _ACTIVE_TIMEOUT_S)]
+        asked = next(iter(active), base.name)
+        text = await demo.wait_answer(asked, secrets.demo_key, _READY_TIMEOUT_S)
     run.say(f"{asked} answered: {text.strip()[:60]!r}")
-    env = demo_env(settings, inputs.logins["pipeline"], secret_file.load_or_create(run.layout.secrets), list(announced))
+    env = demo_env(settings, inputs.logins["pipeline"], secrets, active)
     write_private(run.layout.demo_env, env.encode())
-    return list(announced)
-
-
-async def _demo_key(run: Run, demo: DemoFleet, base: BaseModelRecord) -> str:
-    secrets = secret_file.load_or_create(run.layout.secrets)
-    key = await demo.prepare(base, secrets.demo_key)
-    secret_file.save(run.layout.secrets, msgspec.structs.replace(secrets, demo_key=key))
-    return key
+    return active
 
 
 async def _announce(run: Run, demo: DemoFleet, login: BusLogin, base: BaseModelRecord) -> Mapping[str, str]:
@@ -145,5 +130,5 @@ def _check_ports(settings: LocalSettings) -> None:
     check_port(settings.host, settings.port, "LORAFLEET_PORT")
     check_port(settings.host, settings.admin_port, "LORAFLEET_ADMIN_PORT")
     check_port(settings.host, settings.nats_port, "LORAFLEET_NATS_PORT")
-    for offset in range(2 + settings.replicas):
+    for offset in range(settings.probes):
         check_port(settings.host, settings.probe_port + offset, "LORAFLEET_PROBE_PORT (and the next ones)")

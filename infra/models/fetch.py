@@ -18,6 +18,8 @@ from pathlib import Path
 from infra.models.folder import ModelUnavailable, checked_model_folder
 
 Say = Callable[[str], None]
+FOUND, REFUSED = "model ", "no base model: "
+"""How the command's last line begins."""
 
 _PACKAGED_PEAK_BYTES = 480 << 20  # the folder (272 MB) while its source (98 MB) still lies beside it
 
@@ -72,7 +74,10 @@ def _made_once(folder: Path, make: Callable[[Path], None]) -> Path:
             if not folder.is_dir():
                 _make(folder, make)
     except OSError as failure:
-        raise ModelUnavailable(f"the base model cannot be stored in {folder.parent}: {failure}") from failure
+        raise ModelUnavailable(
+            f"the base model cannot be stored in {folder.parent} ({failure.strerror or failure}): "
+            "free some space or fix the folder's rights"
+        ) from failure
     return checked_model_folder(folder)
 
 
@@ -124,9 +129,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         folder = ensure_base_model(target, os.environ.get("LORAFLEET_MODEL") or None, _print_now)
     except ModelUnavailable as problem:
-        print(f"no base model: {problem}", file=sys.stderr)
+        print(f"{REFUSED}{problem}", file=sys.stderr)
         return 1
-    print(f"model {folder}")
+    print(f"{FOUND}{folder}")
     return 0
 
 

@@ -90,8 +90,32 @@ def test_a_misspelt_setting_and_a_missing_model_are_one_line_each(tmp_path: Path
     assert "LORAFLEET_SLOTZ" in misspelt.stdout
     assert "LORAFLEET_SLOTS" in misspelt.stdout
     missing = lorafleet(environment(tmp_path, **{**settings, "model": str(tmp_path / "no-model")}), "up", timeout_s=60)
-    assert missing.returncode != 0
+    assert missing.returncode == 4
+    assert len(missing.stdout.splitlines()) == 1
     assert "no-model" in missing.stdout
+
+
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_in_the_background_that_is_called_off_leaves_nothing(
+    tmp_path: Path, settings: dict[str, str], name: signal.Signals
+) -> None:
+    argv = [sys.executable, "-m", "services.console", "up", "--detach"]
+    environ = environment(tmp_path, **settings)
+    with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True) as starting:
+        assert starting.stdout is not None
+        assert "nats-server is ready" in starting.stdout.readline()
+        starting.send_signal(name)
+        assert "stopped; nothing was lost" in starting.stdout.read().splitlines()[-1]
+    assert starting.returncode == 4
+    assert alive(pids_of(tmp_path)) == []
+    assert lorafleet(environ, "down", timeout_s=60).stdout == "no fleet runs here\n"
+
+
+def test_down_with_a_misspelt_setting_is_one_line(tmp_path: Path) -> None:
+    refused = lorafleet({**environment(tmp_path), "LORAFLEET_SLOTZ": "4"}, "down", timeout_s=60)
+    assert refused.returncode == 4
+    assert len(refused.stderr.splitlines()) == 1
+    assert "LORAFLEET_SLOTZ" in refused.stderr
 
 
 @pytest.fixture

@@ -16,3 +16,18 @@ def test_a_shell_that_sourced_demo_env_may_start_the_fleet_again() -> None:
 def test_a_misspelt_setting_stops_with_its_name() -> None:
     with pytest.raises(SettingsError, match="LORAFLEET_REPLICS"):
         read_settings({"LORAFLEET_REPLICS": "3"})
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"PORT": "70000"}, "PORT is 70000, and a port is from 1 to 65535"),
+        ({"ADMIN_PORT": "0"}, "ADMIN_PORT is 0"),
+        ({"ADMIN_PORT": "8080"}, "PORT and ADMIN_PORT are both 8080"),
+        ({"PROBE_PORT": "8078"}, "PORT and PROBE_PORT .* are both 8080"),
+        ({"REPLICAS": "0"}, "REPLICAS must be at least 1"),
+    ],
+)
+def test_a_choice_that_cannot_work_is_refused_before_anything_starts(variables: dict[str, str], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        read_settings({f"LORAFLEET_{name}": value for name, value in variables.items()})

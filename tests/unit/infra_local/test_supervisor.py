@@ -21,6 +21,7 @@ from infra.local.supervisor import Supervisor
 from tests.conftest import Within
 from tests.support.waiting import eventually
 
+NOWHERE = "http://127.0.0.1:9/readyz"
 FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
 
 
@@ -63,18 +64,21 @@ async def test_a_child_that_keeps_dying_ends_the_fleet_with_its_last_words(layou
 
 async def test_a_child_that_dies_at_start_is_named_with_its_last_words(layout: Layout, within: Within) -> None:
     supervisor = Supervisor(layout, lambda line: None)
-    spec = ProcessSpec(
-        name="gateway",
-        module="services.nowhere",
-        env={},
-        ready_url="http://127.0.0.1:9/readyz",
-        port=9,
-        port_setting="X",
-    )
+    spec = ProcessSpec(name="gateway", module="services.nowhere", env={}, ready_url=NOWHERE)
+    supervisor.start_program("sleeper", FOREVER)
     supervisor.start_service(spec)
     async with within(20):
         with pytest.raises(CannotStart, match=r"gateway ended with exit code 1 at start: .*services\.nowhere"):
-            await supervisor.wait_ready([spec], timeout_s=15)
+            await supervisor.no_death()
+    await supervisor.stop()
+
+
+async def test_a_child_that_never_gets_ready_is_named_with_its_log(layout: Layout) -> None:
+    supervisor = Supervisor(layout, lambda line: None)
+    spec = ProcessSpec(name="gateway", module="this", env={}, ready_url=NOWHERE)
+    supervisor.start_service(spec)
+    with pytest.raises(CannotStart, match=r"gateway was not ready .*\(no answer yet\).*gateway\.log"):
+        await supervisor.wait_ready([spec], timeout_s=0.01)
     await supervisor.stop()
 
 

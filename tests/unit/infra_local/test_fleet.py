@@ -1,0 +1,54 @@
+"""The embedded fleet as a function of an operator's choices: what is listed here is what the services read."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, processes
+from infra.local.layout import Layout
+from infra.local.settings import LocalSettings
+from shared.contracts.channel import Service
+from shared.runtime.settings import read
+
+
+def specs(**settings: Any) -> tuple[ProcessSpec, ...]:
+    logins = {
+        service.value: BusLogin(url="nats://127.0.0.1:4222", user=service.value, password=f"of-{service.value}")
+        for service in Service
+    }
+    return processes(
+        FleetInputs(
+            layout=Layout(Path("/home with space/.lorafleet")),
+            settings=LocalSettings(**settings),
+            model_folder=Path("/models/base"),
+            admin_key="admin-key-of-this-fleet",
+            logins=logins,
+        )
+    )
+
+
+@pytest.mark.parametrize("spec", specs(), ids=lambda spec: spec.name)
+def test_every_service_accepts_what_it_is_given(spec: ProcessSpec) -> None:
+    module = import_module(f"{spec.module}.settings")
+    [kind] = [kind for name, kind in vars(module).items() if name.endswith("Settings")]
+    settings = read(kind, module.PREFIX, spec.env)
+    assert settings.nats_password == f"of-{spec.module.rpartition('.')[2]}"
+
+
+def test_only_the_registry_knows_the_admin_key() -> None:
+    assert [spec.name for spec in specs() if "admin-key-of-this-fleet" in spec.env.values()] == ["registry"]
+
+
+def test_replicas_share_nothing_but_model_and_store() -> None:
+    first, second = (spec for spec in specs() if spec.name.startswith("replica-"))
+    differ = {name.removeprefix("LORAFLEET_WORKER_") for name in first.env if first.env[name] != second.env[name]}
+    assert differ == {"REPLICA_ID", "CACHE_FOLDER", "PROBE_PORT"}
+
+
+def test_every_process_is_asked_on_a_port_of_its_own() -> None:
+    urls = [spec.ready_url for spec in specs(replicas=3)]
+    assert len(set(urls)) == len(urls) == 7
