@@ -38,7 +38,7 @@ _log = get_logger(__name__)
 
 
 class Replica:
-    """A part of the service; `tick`, `beat` and the rest of `rhythm` are what it does now and then."""
+    """A part of the service: starts once it serves, drains before it stops; somebody else keeps its time."""
 
     def __init__(self, settings: Settings, outside: Outside) -> None:
         self.standing = Standing()

@@ -11,6 +11,11 @@ from shared.messages.identity import is_subject_token
 
 PREFIX = "LORAFLEET_WORKER_"
 
+_AT_LEAST = {
+    "slots": 1, "rank_limit": 1, "max_rows": 1, "max_context_tokens": 1, "queue_limit": 1,
+    "ram_budget_bytes": 1, "disk_budget_bytes": 1, "threads": 0, "drain_deadline_s": 0,
+}  # fmt: skip
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Raises ValueError for values that no replica could run with."""
@@ -39,6 +44,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not is_subject_token(self.replica_id):
             raise ValueError(f"REPLICA_ID {self.replica_id!r} must be 1 to 64 of A-Z a-z 0-9 _ -")
-        for name in ("slots", "rank_limit", "max_rows", "max_context_tokens", "ram_budget_bytes", "disk_budget_bytes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name.upper()} must be at least 1, not {getattr(self, name)}")
+        for name, least in _AT_LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name.upper()} must be at least {least}, not {getattr(self, name)}")

@@ -73,9 +73,10 @@ class Running:
         return TokenChunk(self.request.request_id, token.position, (token.token_id,), text, finish)
 
     def end(self, reason: str, error: str | None = None) -> TokenChunk:
-        """A last chunk without a token."""
+        """A last chunk without a token. Only an answer that is complete gets the text that was held back."""
         finish = Finish(reason=reason, usage=self.usage(), error=error)
-        return TokenChunk(self.request.request_id, self.continued_from + self.produced, (), "", finish)
+        text = self.text.flush() if reason == "length" and self.text is not None else ""
+        return TokenChunk(self.request.request_id, self.continued_from + self.produced, (), text, finish)
 
     def usage(self) -> Usage:
         return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.continued_from + self.produced)

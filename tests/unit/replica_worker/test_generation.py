@@ -83,6 +83,15 @@ async def test_a_continuation_with_nothing_left_to_produce_ends_at_once(replica:
     assert heard.token_ids == ()
 
 
+async def test_what_a_lost_replica_held_back_is_sent_by_the_one_after_it(replica: Rig) -> None:
+    whole = await replica.caller.run(replica.request("r1"))
+    might_stop = (whole.text[-1] + "and more",)
+    rest = await replica.caller.run(replica.request("r2", stop=might_stop, produced_token_ids=whole.token_ids))
+    assert rest.text == whole.text[-1]
+    assert rest.finish is not None
+    assert rest.finish.reason == "length"
+
+
 async def test_c80_the_context_length_is_refused_with_both_numbers(replica: Rig) -> None:
     limit = replica.replica.reporter.report().max_context_tokens
     prompt = (await replica.caller.run(replica.request("r0"))).finish.usage.prompt_tokens  # type: ignore[union-attr]
