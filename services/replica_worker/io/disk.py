@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -76,19 +77,22 @@ class DiskFiles:
         return self._folder / (digest + _SUFFIX)
 
     async def write(self, digest: str, chunks: AsyncIterator[bytes], limit_bytes: int) -> int:
-        """Store a file and return its size. One writer per digest at a time.
+        """Store a file and return its size. One writer per digest at a time. A folder that was cleared away
+        comes back: a replica that stays up without it would refuse every adapter that it does not hold.
 
         Raises DigestMismatch (also for more than `limit_bytes`), DiskRefused, or what `chunks` raises;
         nothing is stored then.
         """
         partial = self.path(digest).with_suffix(_PARTIAL)
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             size_bytes = await _write_checked(partial, digest, chunks, limit_bytes)
             partial.replace(self.path(digest))
         except OSError as error:
             raise DiskRefused(_sentence(error, self._folder)) from error
         finally:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what does not go now goes at the next start
+                partial.unlink(missing_ok=True)
         return size_bytes
 
     async def check(self, digest: str) -> None:

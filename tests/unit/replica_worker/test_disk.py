@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -62,14 +63,24 @@ async def test_wrong_bytes_leave_nothing(
     assert names(tmp_path) == []
 
 
-async def test_a_full_disk_is_told_from_a_folder_that_is_gone(files: DiskFiles, tmp_path: Path) -> None:
+async def test_a_full_disk_is_told_from_a_folder_that_is_none(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "cache" / f"{DIGEST}.part").symlink_to("/dev/full")
     with pytest.raises(DiskRefused, match=r"no space is left on the disk of .*/cache"):
         await files.write(DIGEST, chunks(), len(CONTENT))
     assert names(tmp_path) == []
     (tmp_path / "cache").rename(tmp_path / "elsewhere")
+    (tmp_path / "cache").touch()
     with pytest.raises(DiskRefused, match="cannot be written"):
         await files.write(DIGEST, chunks(), len(CONTENT))
+
+
+async def test_a_folder_that_was_cleared_away_comes_back(files: DiskFiles, tmp_path: Path) -> None:
+    await files.write(DIGEST, chunks(), len(CONTENT))
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(FileDamaged):
+        await files.check(DIGEST)
+    await files.write(DIGEST, chunks(), len(CONTENT))
+    await files.check(DIGEST)
 
 
 async def test_damage_is_found(files: DiskFiles) -> None:
