@@ -50,11 +50,18 @@ class FrameSender:
             self._outgoing.put_nowait((gateway_id, self.book.heartbeat(gateway_id)))
 
     async def _send(self) -> None:
+        unsent = 0
         while True:
             gateway_id, frame = await self._outgoing.get()
             try:
                 await self._bus.publish(FRAME, frame, gateway_id, frame.replica_id)
             except Exception as error:  # whatever it is, every stream of this replica waits for what comes next
-                _log.warning("a frame was not sent", gateway_id=gateway_id, number=frame.number, reason=str(error))
+                unsent += 1
+                if unsent == 1:  # one line an outage, not one a step
+                    _log.warning("a frame was not sent", gateway_id=gateway_id, number=frame.number, reason=str(error))
+            else:
+                if unsent:
+                    _log.warning("frames are sent again", unsent=unsent)
+                unsent = 0
             finally:
                 self._outgoing.task_done()
