@@ -124,7 +124,7 @@ class Conversations:
             case Wait():
                 self._waiting.append(conversation)
             case Reroute():
-                self._desk.records.failed_over(action.cause)
+                self._desk.records.failed_over(conversation.record, action.cause, action.reason)
                 self._apply(conversation, self._route(conversation))
             case Restart():
                 conversation.outlet.restart()

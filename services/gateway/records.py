@@ -56,7 +56,10 @@ class Records:
         self.refused += 1
         self._requests.labels(refusal.code or str(refusal.status)).inc()
 
-    def failed_over(self, cause: str) -> None:
+    def failed_over(self, record: RequestRecord, cause: str, reason: str) -> None:
+        """`record` still names the replica that the request leaves."""
+        ids = {"request_id": record.request_id, "call_id": record.call_id, "replica_id": record.replica_id}
+        _log.info("a request moves on to another replica", cause=cause, reason=reason, **ids)
         self._failovers.labels(cause).inc()
 
     def asked_replay(self) -> None:

@@ -28,7 +28,6 @@ class Stored(msgspec.Struct, frozen=True):
 
     error: ApiError | None = None
     seq: int = 0
-    duplicate: bool = False
 
 
 class Delivered(msgspec.Struct, frozen=True):

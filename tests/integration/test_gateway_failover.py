@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -84,13 +85,18 @@ async def test_an_owner_that_gives_no_sign_of_life_for_a_second_is_passed_over()
         assert (await silent.cancelled.get()).request_id == request.request_id
 
 
-async def test_an_owner_that_refuses_sends_it_elsewhere() -> None:
+async def test_an_owner_that_refuses_sends_it_elsewhere_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
     async def refuses(replica: ScriptedReplica, request: GenerateRequest) -> None:
-        await replica.refuse(request, "draining", elsewhere=True)
+        await replica.refuse(request, "draining", elsewhere=True, message="It drains.")
 
+    caplog.set_level(logging.INFO)
     async with gateway_world(refuses, says("Good")) as world:
         assert text_of(await post(world)) == "Good"
         assert (await world.replicas[1].asked.get()).attempt == 1
+        first = world.replicas[0].replica_id
+    [line] = [record for record in caplog.records if record.getMessage() == "a request moves on to another replica"]
+    fields = line.__dict__["lorafleet_fields"]
+    assert (fields["replica_id"], fields["cause"], fields["reason"]) == (first, "draining", "It drains.")
 
 
 async def test_c41_refused_by_all_is_503_with_retry_after() -> None:

@@ -28,7 +28,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     of that base can answer; an adapter has one pool."""
 
     tenant_id: str
-    model: str
     adapter: AdapterKey | None
     pool_ids: tuple[str, ...]
     base_model_hash: str
@@ -107,7 +106,6 @@ class Directory:
         base = self._bases.get(alias.base_model_hash)
         return Target(
             tenant_id=alias.tenant_id,
-            model=alias.alias,
             adapter=AdapterKey(adapter_id=alias.adapter_id, digest=alias.digest),
             pool_ids=(alias.pool_id,),
             base_model_hash=alias.base_model_hash,
@@ -118,7 +116,6 @@ class Directory:
 def _of_base(tenant_id: str, base: BaseModelRecord) -> Target:
     return Target(
         tenant_id=tenant_id,
-        model=base.name,
         adapter=None,
         pool_ids=tuple(pool_id(base.base_model_hash, rank_class) for rank_class in base.rank_classes),
         base_model_hash=base.base_model_hash,

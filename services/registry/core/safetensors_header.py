@@ -39,12 +39,11 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The tensors in the order of their bytes; `metadata` is the free text some writers add."""
+    """The tensors in the order of their bytes."""
 
     tensors: tuple[Tensor, ...]
     size_bytes: int
     """What the file's size must be."""
-    metadata: Mapping[str, str] = {}
 
 
 def header_bytes(prefix: bytes) -> int:
@@ -67,10 +66,10 @@ def parse_header(head: bytes) -> Header:
     if len(text) < length:
         raise HeaderError(f"the header claims {length} bytes but the file has {len(text)} after its length")
     entries = _entries(text)
-    metadata = _metadata(entries.pop("__metadata__", {}))
+    _check_metadata(entries.pop("__metadata__", {}))
     begin = PREFIX_BYTES + length
     tensors = sorted((_tensor(name, entry, begin) for name, entry in entries.items()), key=lambda t: (t.begin, t.end))
-    return Header(tensors=tuple(tensors), size_bytes=_end_of(tensors, begin), metadata=metadata)
+    return Header(tensors=tuple(tensors), size_bytes=_end_of(tensors, begin))
 
 
 def check_complete(header: Header, size_bytes: int) -> None:
@@ -101,10 +100,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return seen
 
 
-def _metadata(entry: Any) -> dict[str, str]:
+def _check_metadata(entry: Any) -> None:
+    """The free text that some writers add: nobody here reads it, other readers must be able to."""
     if not isinstance(entry, dict) or not all(isinstance(value, str) for value in entry.values()):
         raise HeaderError("the header's __metadata__ is not a map of texts")
-    return entry
 
 
 def _tensor(name: str, entry: Any, data_begin: int) -> Tensor:

@@ -35,7 +35,7 @@ def refused(outcome: object) -> Refusal:
 def test_an_alias_is_resolved_to_one_immutable_adapter(directory: Directory) -> None:
     target = directory.resolve(caller(directory, "sk-acme"), "acme/support", current=True)
     assert target == Target(
-        tenant_id="acme", model="acme/support", adapter=samples.ADAPTER, pool_ids=(samples.POOL,),
+        tenant_id="acme", adapter=samples.ADAPTER, pool_ids=(samples.POOL,),
         base_model_hash=samples.BASE_HASH, max_context_tokens=2_048,
     )  # fmt: skip
 

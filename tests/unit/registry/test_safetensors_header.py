@@ -46,7 +46,6 @@ def test_a_file_that_another_library_wrote_is_read() -> None:
         name: array.shape for name, array in tensors_of(Recipe()).items()
     }
     assert {tensor.dtype for tensor in header.tensors} == {"F16"}
-    assert header.metadata == {"format": "pt"}
     for tensor in header.tensors:
         assert GOOD[tensor.begin : tensor.end] == tensors_of(Recipe())[tensor.name].tobytes()
 
