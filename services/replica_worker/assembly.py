@@ -77,6 +77,7 @@ def assemble(settings: Settings, outside: Outside, standing: Standing, hooks: Ho
         promises=Promises(),
         rate=Rate(),
         queue_limit=settings.queue_limit,
+        max_rows=settings.max_rows,
     )
 
 

@@ -33,3 +33,4 @@ class Means:
     promises: Promises
     rate: Rate
     queue_limit: int
+    max_rows: int

@@ -10,10 +10,12 @@ from shared.messages.identity import AdapterKey
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """`final`: the adapter itself is at fault (a corrupt file), not its surroundings."""
+    """`final`: the adapter itself is at fault (a corrupt file), not its surroundings. `elsewhere`: another
+    replica may do better."""
 
     reason: str
     final: bool
+    elsewhere: bool
     attempts: int
     retry_at_s: float
 
@@ -25,13 +27,13 @@ class FailureMemory:
     longest_s: float = 600.0
     _failures: dict[AdapterKey, Failure] = field(default_factory=dict)
 
-    def record(self, key: AdapterKey, reason: str, now_s: float, *, final: bool) -> Failure:
+    def record(self, key: AdapterKey, reason: str, now_s: float, *, final: bool, elsewhere: bool = True) -> Failure:
         """The wait doubles with each failure in a row."""
         before = self._failures.get(key)
         attempts = before.attempts + 1 if before else 1
         first_s = self.final_first_s if final else self.first_s
         wait_s = min(self.longest_s, first_s * 2.0 ** min(attempts - 1, 30))
-        failure = Failure(reason=reason, final=final, attempts=attempts, retry_at_s=now_s + wait_s)
+        failure = Failure(reason=reason, final=final, elsewhere=elsewhere, attempts=attempts, retry_at_s=now_s + wait_s)
         self._failures[key] = failure
         return failure
 

@@ -60,7 +60,7 @@ class Reporter:
             slots=settings.slots,
             slots_busy=table.busy,
             running=by.watch.load.running,
-            queue_depth=self._queue_depth(),
+            queue_depth=self._generation.waiting,
             tokens_in_flight=by.promises.total,
             tokens_per_s=by.rate.per_s(now_s),
             evictions_per_min=table.evictions_per_min(now_s),
@@ -91,9 +91,6 @@ class Reporter:
             ram_bytes=report.ram_bytes,
             disk_bytes=report.disk_bytes,
         )
-
-    def _queue_depth(self) -> int:
-        return self._generation.waiting + self._by.watch.load.waiting
 
 
 def held_adapters(means: Means) -> set[AdapterKey]:

@@ -43,7 +43,7 @@ class Admission:
             base_model_hash=by.identity.base_model_hash,
             not_ready=by.standing.not_ready,
             draining=bool(by.standing.draining),
-            waiting=waiting + by.watch.load.waiting,
+            waiting=waiting,
             queue_limit=by.queue_limit,
             tokens_in_flight=by.promises.total,
             tokens_per_s=by.rate.per_s(by.clock.now_s()),

@@ -94,8 +94,10 @@ class Generation:
 
     @property
     def waiting(self) -> int:
-        """Requests that are not in the engine yet."""
-        return sum(not running.submitted for running in self._open.values())
+        """Requests that wait for an adapter, or in the engine for a row. Counted here, because the engine's own
+        figures are those of the last tick, and a burst comes between two."""
+        submitted = sum(running.submitted for running in self._open.values())
+        return len(self._open) - min(submitted, self._by.max_rows)
 
     @property
     def open(self) -> int:

@@ -60,7 +60,7 @@ class Loader:
     async def acquire(self, record: AdapterRecord) -> SlotReference:
         """A slot reference for a request. Raises AdapterUnavailable, AdapterFailed, EngineFailed."""
         if (failure := self.failures.blocking(record.key, self._clock.now_s())) is not None and failure.final:
-            raise AdapterFailed(failure.reason)
+            raise AdapterFailed(failure.reason, elsewhere=failure.elsewhere)
         with self._urgently(), self._remembering(record):
             return await self.slots.acquire(record)
 
@@ -142,7 +142,8 @@ class Loader:
             now_s = self._clock.now_s()
             if self.failures.blocking(record.key, now_s) is None:  # one failure, however many waited for it
                 final = isinstance(error, AdapterFailed)
-                self.failures.record(record.key, str(error), now_s, final=final)
+                elsewhere = error.elsewhere if isinstance(error, AdapterFailed) else True
+                self.failures.record(record.key, str(error), now_s, final=final, elsewhere=elsewhere)
                 _log.warning("an adapter cannot be had", adapter_id=record.adapter_id, reason=str(error), final=final)
             raise
         self.failures.forgive(record.key)

@@ -170,6 +170,21 @@ async def test_a_full_queue_refuses_with_an_honest_wait(tmp_path: Path, model_fo
         engine.go()
 
 
+async def test_a_burst_is_counted_as_it_comes(tmp_path: Path, model_folder: Path) -> None:
+    engine = unruly(BASE_HASH)
+    async with rig(tmp_path, model_folder, engine=engine, max_rows=4, queue_limit=8) as small:
+        engine.hold()
+        heard = [await small.caller.send(small.request(f"a{at}", max_tokens=1)) for at in range(4)]
+        await small.caller.wait(lambda: all(each.accepted for each in heard))
+        for burst in "bcd":
+            heard += [await small.caller.send(small.request(f"{burst}{at}", max_tokens=1)) for at in range(6)]
+            await small.caller.wait(lambda: all(each.accepted or each.refused for each in heard))
+        assert sum(each.refused is None for each in heard) == 4 + 8
+        assert {each.refused.code for each in heard if each.refused} == {"overloaded"}
+        assert small.replica.reporter.report().queue_depth == 8
+        engine.go()
+
+
 async def test_c64_adapters_with_endless_traffic_do_not_keep_a_cold_one_out(replica: Rig, engine: UnrulyEngine) -> None:
     hot = [await replica.register(f"hot-{at}") for at in range(4)]
     cold = await replica.register("cold")

@@ -213,6 +213,16 @@ async def test_a_failure_is_remembered_per_adapter_not_per_file(replica: Rig, en
     (await replica.replica.loader.acquire(two)).release()
 
 
+async def test_a_remembered_failure_says_as_before_whether_to_ask_elsewhere(replica: Rig, engine: UnrulyEngine) -> None:
+    record = await replica.register("acme-1")
+    engine.fail("read", AdapterUnusable("no scale"))
+    answers = [(await replica.caller.run(replica.request(f"r{at}", record))).refused for at in range(2)]
+    assert engine.calls["read"] == 1
+    assert [(each.message, each.elsewhere) for each in answers if each] == [
+        ("the engine cannot apply acme-1: no scale.", False)
+    ] * 2
+
+
 async def test_a_record_that_changes_forgives_what_failed_under_the_old_one(replica: Rig, engine: UnrulyEngine) -> None:
     record = await replica.register("acme-1")
     engine.fail("read", AdapterUnusable("a scale that this engine does not know"))
