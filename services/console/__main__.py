@@ -11,7 +11,7 @@ from pathlib import Path
 from infra.local.connection import NotConfigured, find_connection
 from services.console.arguments import parser
 from services.console.commands.output import Output
-from services.console.core.outcome import OK, UNREACHABLE
+from services.console.core.outcome import INTERRUPTED, OK, UNREACHABLE
 from services.console.io.admin import Admin, CommandFailed
 from services.console.io.chat import Door
 
@@ -20,12 +20,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (services/console/core/outcome.py lists them)."""
     arguments = parser().parse_args(argv)
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
     except CommandFailed as error:
         return _fail(str(error), error.code)
     except NotConfigured as error:
         return _fail(str(error), UNREACHABLE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read has enough: let the rest go
         return OK
 
 

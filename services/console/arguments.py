@@ -6,12 +6,10 @@ import argparse
 
 from services.console.commands import access, adapters, fleet
 
-_PARENTS = argparse.ArgumentParser(add_help=False)
-_PARENTS.add_argument("--json", action="store_true", help="print JSON instead of text")
-
 
 def parser() -> argparse.ArgumentParser:
-    """Every leaf sets `run`; `needs` says what it is called with: "admin", "door" or "local"."""
+    """Every leaf sets `run`; `needs` says what it is called with: "admin", "door" or "local". What asks the admin
+    address can answer in JSON."""
     root = argparse.ArgumentParser(prog="lorafleet", description="Serve thousands of LoRA adapters on one base model.")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _local(commands)
@@ -22,8 +20,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _leaf(commands: argparse._SubParsersAction, name: str, run: object, summary: str) -> argparse.ArgumentParser:
-    leaf: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary, parents=[_PARENTS])
-    leaf.set_defaults(run=run, needs="admin")
+    leaf = _plain(commands, name, run, summary)
+    leaf.add_argument("--json", action="store_true", help="print JSON instead of text")
+    leaf.set_defaults(needs="admin")
+    return leaf
+
+
+def _plain(commands: argparse._SubParsersAction, name: str, run: object, summary: str) -> argparse.ArgumentParser:
+    leaf: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)
+    leaf.set_defaults(run=run, json=False)
     return leaf
 
 
@@ -33,15 +38,15 @@ def _group(commands: argparse._SubParsersAction, name: str, summary: str) -> arg
 
 
 def _local(commands: argparse._SubParsersAction) -> None:
-    up = _leaf(commands, "up", "up", "start the embedded fleet on this machine")
+    up = _plain(commands, "up", "up", "start the embedded fleet on this machine")
     up.add_argument("--detach", action="store_true", help="return once it serves; `lorafleet down` stops it")
     up.set_defaults(needs="local")
-    _leaf(commands, "down", "down", "stop the embedded fleet of this folder").set_defaults(needs="local")
+    _plain(commands, "down", "down", "stop the embedded fleet of this folder").set_defaults(needs="local")
 
 
 def _fleet(commands: argparse._SubParsersAction) -> None:
     _leaf(commands, "status", fleet.status, "replicas, and which adapter sits in which tier")
-    chat = _leaf(commands, "chat", fleet.chat, "stream one answer")
+    chat = _plain(commands, "chat", fleet.chat, "stream one answer")
     chat.add_argument("alias")
     chat.add_argument("prompt")
     chat.add_argument("--temperature", type=float, default=0.0)

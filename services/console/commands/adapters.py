@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from services.console.commands.output import Output
 from services.console.core.outcome import REFUSED, USAGE
-from services.console.core.peft_folder import Identity, UnclearConfig, registration
+from services.console.core.peft_folder import Identity, PeftConfig, UnclearConfig, peft_config, registration
 from services.console.io.admin import Admin, CommandFailed
 
 _COLUMNS = ("adapter_id", "tenant_id", "version", "status", "rank", "size_bytes", "pool_id")
@@ -33,11 +33,7 @@ def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
         base_model_hash=arguments.base or _only_base(admin),
     )
     uri = admin.upload(weights, checksum)
-    try:
-        announcement = registration(config, identity, uri, checksum, arguments.alias)
-    except UnclearConfig as error:
-        raise CommandFailed(str(error), REFUSED) from error
-    answer = admin.post("/internal/adapters", announcement)
+    answer = admin.post("/internal/adapters", registration(config, identity, uri, checksum, arguments.alias))
     if arguments.wait:
         answer = _wait(admin, identity.adapter_id, arguments.timeout)
     out.record(answer, f"{answer['adapter_id']} is {answer['status']}")
@@ -62,16 +58,15 @@ def _path(adapter_id: str) -> str:
     return f"/internal/adapters/{quote(adapter_id, safe='')}"
 
 
-def _read_config(folder: Path, weights: Path) -> dict[str, Any]:
+def _read_config(folder: Path, weights: Path) -> PeftConfig:
     config = folder / "adapter_config.json"
     for path in (config, weights):
         if not path.is_file():
             raise CommandFailed(f"{path} is missing: give a folder as PEFT's save_pretrained leaves it.", USAGE)
     try:
-        parsed: dict[str, Any] = json.loads(config.read_text())
-    except ValueError as error:
-        raise CommandFailed(f"{config} is not JSON: {error}", USAGE) from error
-    return parsed
+        return peft_config(config.read_bytes())
+    except (UnclearConfig, OSError) as error:
+        raise CommandFailed(str(error), USAGE) from error
 
 
 def _sha256(path: Path) -> str:

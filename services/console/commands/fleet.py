@@ -33,9 +33,12 @@ def chat(arguments: argparse.Namespace, door: Door, out: Output) -> None:
     body = {"model": arguments.alias, "messages": [{"role": "user", "content": arguments.prompt}]}
     body |= {"temperature": arguments.temperature, "max_tokens": arguments.max_tokens}
     headers: dict[str, str] = {}
-    for headers, delta in door.stream(body):  # noqa: B007  (the last headers are reported below)
-        out.text(delta)
-    out.text("\n")
+    try:
+        for headers, delta in door.stream(body):  # noqa: B007  (the last headers are reported below)
+            out.text(delta)
+    finally:
+        if headers:  # an answer that breaks off ends its line, too
+            out.text("\n")
     if arguments.verbose:
         names = ("x-adapter-id", "x-adapter-tier", "x-request-id")
         out.text("".join(f"{name}: {headers.get(name, '-')}\n" for name in names))

@@ -10,6 +10,8 @@ UNREACHABLE = 3
 """Nobody answered, or the fleet is not up."""
 BROKEN = 4
 """The fleet answered that it failed; trying again may help."""
+INTERRUPTED = 130
+"""Ctrl-C, as shells report it."""
 
 
 def exit_code(status: int) -> int:

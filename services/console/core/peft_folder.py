@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import msgspec
 
 from shared.messages.adapters import AdapterRegistered
 
@@ -12,47 +11,51 @@ class UnclearConfig(ValueError):
     """The folder's adapter_config.json does not say what a registration needs; one sentence."""
 
 
-class Identity:
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller adds to the folder: who owns it, what it is called, which base it was trained on."""
 
-    def __init__(self, *, tenant_id: str, adapter_id: str, version: str, base_model_hash: str) -> None:
-        self.tenant_id = tenant_id
-        self.adapter_id = adapter_id
-        self.version = version
-        self.base_model_hash = base_model_hash
+    tenant_id: str
+    adapter_id: str
+    version: str
+    base_model_hash: str
+
+
+class PeftConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a registration needs of adapter_config.json."""
+
+    r: int
+    lora_alpha: float
+    target_modules: list[str]
+    use_rslora: bool = False
+    rank_pattern: dict[str, int] | None = None
+    alpha_pattern: dict[str, float] | None = None
+
+
+def peft_config(text: bytes) -> PeftConfig:
+    """The content of adapter_config.json. Raises UnclearConfig naming the field that is missing or of another kind."""
+    try:
+        return msgspec.json.decode(text, type=PeftConfig)
+    except msgspec.MsgspecError as error:
+        reason = str(error).replace("`", "")
+        raise UnclearConfig(f"adapter_config.json is no LoRA adapter's as PEFT saves it: {reason}.") from error
 
 
 def registration(
-    config: Mapping[str, Any], identity: Identity, weights_uri: str, checksum: str, alias: str | None
+    config: PeftConfig, identity: Identity, weights_uri: str, checksum: str, alias: str | None
 ) -> AdapterRegistered:
-    """The announcement for a folder as `save_pretrained` leaves it. Raises UnclearConfig.
+    """The announcement for a folder as `save_pretrained` leaves it.
 
     It only translates: whether the adapter is any good is for the registry to say.
     """
     return AdapterRegistered(
-        adapter_id=identity.adapter_id,
-        tenant_id=identity.tenant_id,
-        version=identity.version,
-        base_model_hash=identity.base_model_hash,
-        rank=int(_needed(config, "r")),
-        alpha=float(_needed(config, "lora_alpha")),
-        target_modules=_targets(_needed(config, "target_modules")),
+        **msgspec.structs.asdict(identity),
+        rank=config.r,
+        alpha=config.lora_alpha,
+        target_modules=tuple(sorted(config.target_modules)),
         weights_uri=weights_uri,
         checksum=checksum,
-        use_rslora=bool(config.get("use_rslora", False)),
-        rank_pattern=dict(config.get("rank_pattern") or {}),
-        alpha_pattern=dict(config.get("alpha_pattern") or {}),
+        use_rslora=config.use_rslora,
+        rank_pattern=config.rank_pattern or {},
+        alpha_pattern=config.alpha_pattern or {},
         alias=alias,
     )
-
-
-def _needed(config: Mapping[str, Any], name: str) -> Any:
-    if config.get(name) is None:
-        raise UnclearConfig(f"adapter_config.json has no {name}, so it is no LoRA adapter as PEFT saves it.")
-    return config[name]
-
-
-def _targets(value: Any) -> tuple[str, ...]:
-    if isinstance(value, list) and all(isinstance(name, str) for name in value):
-        return tuple(sorted(value))
-    raise UnclearConfig("target_modules in adapter_config.json must be a list of module names.")

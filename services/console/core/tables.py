@@ -32,13 +32,3 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.1f}" if isinstance(value, float) else str(value)
-
-
-def bytes_text(count: int) -> str:
-    """1536 -> "1.5 KiB"."""
-    size, units = float(count), ("B", "KiB", "MiB", "GiB", "TiB")
-    for unit in units:
-        if size < 1024 or unit == units[-1]:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("unreachable")

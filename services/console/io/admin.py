@@ -57,7 +57,7 @@ class Admin:
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
         try:
             answer = self._http.request(method, path, **arguments)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CommandFailed(f"No answer from {self._url}: is the fleet up? ({error})", UNREACHABLE) from error
         if answer.status_code >= 400:
             raise CommandFailed(_sentence(answer), exit_code(answer.status_code))

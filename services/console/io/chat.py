@@ -20,7 +20,8 @@ class Door:
         self._headers = {"Authorization": f"Bearer {key}"}
 
     def stream(self, body: dict[str, Any]) -> Iterator[tuple[dict[str, str], str]]:
-        """Yields (response headers, text delta). Raises CommandFailed, also when the stream breaks off."""
+        """Yields (response headers, text delta). Raises CommandFailed, also when the stream breaks off, however
+        politely: an answer has ended when it says so."""
         content = {**body, "stream": True}
         timeout = httpx.Timeout(120.0, connect=5.0)
         try:
@@ -32,10 +33,13 @@ class Door:
                     answer.read()
                     raise CommandFailed(_message(answer.text), exit_code(answer.status_code))
                 for line in answer.iter_lines():
-                    if line.startswith("data: ") and line != "data: [DONE]":
+                    if line == "data: [DONE]":
+                        return
+                    if line.startswith("data: "):
                         yield dict(answer.headers), _delta(line[6:])
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CommandFailed(f"No answer from {self._url}: is the fleet up? ({error})", UNREACHABLE) from error
+        raise CommandFailed("The answer broke off before its end.", BROKEN)
 
 
 def _delta(payload: str) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from services.console.__main__ import main
-from services.console.core.outcome import BROKEN, OK, REFUSED, UNREACHABLE
+from services.console.core.outcome import BROKEN, INTERRUPTED, OK, REFUSED, UNREACHABLE, USAGE
+from tests.support.scripted_http import Answer, Asked, answering
 
 ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/internal/aliases"): (200, {"aliases": [{"alias": "acme/a:prod", "adapter_id": "a1"}]}),
@@ -28,42 +30,19 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
 }  # fmt: skip
 
 
-class Scripted(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def answer(self) -> None:
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            while (size := int(self.rfile.readline(), 16)) > 0:
-                self.rfile.read(size + 2)
-            self.rfile.readline()
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        uri = {"weights_uri": "upload:" + self.path.rpartition("/")[2]}
-        default = (200, uri) if "/uploads/" in self.path else (404, {"error": {"message": "no such thing"}})
-        status, body = ANSWERS.get((self.command, self.path), default)
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_PUT = do_POST = do_DELETE = answer
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Tests print nothing."""
+def answer(asked: Asked) -> Answer:
+    uri = {"weights_uri": "upload:" + asked.path.rpartition("/")[2]}
+    default = (200, uri) if "/uploads/" in asked.path else (404, {"error": {"message": "no such thing"}})
+    status, body = ANSWERS.get((asked.method, asked.path), default)
+    return Answer(status, json.dumps(body).encode())
 
 
 @pytest.fixture(autouse=True)
 def admin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    address = f"http://127.0.0.1:{server.server_address[1]}"
-    for name, value in {"URL": address, "ADMIN_URL": address, "API_KEY": "k", "ADMIN_KEY": "a"}.items():
-        monkeypatch.setenv(f"LORAFLEET_{name}", value)
-    yield
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering(answer) as address:
+        for name, value in {"URL": address, "ADMIN_URL": address, "API_KEY": "k", "ADMIN_KEY": "a"}.items():
+            monkeypatch.setenv(f"LORAFLEET_{name}", value)
+        yield
 
 
 def test_a_listing_is_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,8 +61,11 @@ def test_a_broken_fleet_is_exit_code_4() -> None:
     assert main(["keys", "list"]) == BROKEN
 
 
-def test_nobody_there_is_exit_code_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("LORAFLEET_ADMIN_URL", "http://127.0.0.1:9")
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "127.0.0.1", "http://[nowhere"])
+def test_nobody_there_is_exit_code_3(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LORAFLEET_ADMIN_URL", address)
     assert main(["keys", "list"]) == UNREACHABLE
     assert "is the fleet up?" in capsys.readouterr().err
 
@@ -103,3 +85,34 @@ def test_a_folder_that_is_none_of_pefts_names_the_missing_file(
 ) -> None:
     assert main(["adapters", "register", str(tmp_path), "--tenant", "acme"]) == 2
     assert "adapter_config.json is missing" in capsys.readouterr().err
+
+
+def test_a_config_that_makes_no_sense_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"r": "eight"}')
+    (tmp_path / "adapter_model.safetensors").touch()
+    assert main(["adapters", "register", str(tmp_path), "--tenant", "acme"]) == USAGE
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(admin: object, path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("services.console.io.admin.Admin.get", interrupted)
+    assert main(["keys", "list"]) == INTERRUPTED
+
+
+def test_a_reader_that_has_enough_is_no_failure() -> None:
+    command = [sys.executable, "-m", "services.console", "alias", "list"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (OK, "")
+
+
+@pytest.mark.parametrize("words", [["up", "--json"], ["down", "--json"], ["chat", "a", "b", "--json"]])
+def test_json_is_offered_only_where_there_is_some(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "--json" in capsys.readouterr().err

@@ -1,32 +1,35 @@
+import json
+from typing import Any
+
 import pytest
 
-from services.console.core.peft_folder import Identity, UnclearConfig, registration
+from services.console.core.peft_folder import Identity, UnclearConfig, peft_config, registration
 
 WHO = Identity(tenant_id="acme", adapter_id="a1", version="1", base_model_hash="b" * 64)
 CONFIG = {"r": 8, "lora_alpha": 16, "target_modules": ["v_proj", "q_proj"]}
 
 
+def read(**changes: Any) -> bytes:
+    return json.dumps({"peft_type": "LORA", **CONFIG, **changes}).encode()
+
+
 def test_a_config_as_peft_saves_it_becomes_a_registration() -> None:
-    made = registration(
-        {**CONFIG, "use_rslora": True, "rank_pattern": {"q_proj": 4}, "alpha_pattern": None},
-        WHO,
-        "upload:x",
-        "c" * 64,
-        None,
-    )
-    assert (made.rank, made.alpha, made.target_modules) == (8, 16.0, ("q_proj", "v_proj"))
+    config = peft_config(read(use_rslora=True, rank_pattern={"q_proj": 4}, alpha_pattern=None))
+    made = registration(config, WHO, "upload:x", "c" * 64, None)
+    assert (made.adapter_id, made.rank, made.alpha, made.target_modules) == ("a1", 8, 16.0, ("q_proj", "v_proj"))
     assert made.use_rslora
     assert made.rank_pattern == {"q_proj": 4}
     assert made.alpha_pattern == {}
 
 
-@pytest.mark.parametrize("missing", ["r", "lora_alpha", "target_modules"])
-def test_a_config_without_what_a_registration_needs_is_named(missing: str) -> None:
-    config = {name: value for name, value in CONFIG.items() if name != missing}
-    with pytest.raises(UnclearConfig, match=missing):
-        registration(config, WHO, "upload:x", "c" * 64, None)
+@pytest.mark.parametrize("name", ["r", "lora_alpha", "target_modules"])
+@pytest.mark.parametrize("value", [None, ".*_proj", {}])
+def test_a_field_that_is_missing_or_of_another_kind_is_named(name: str, value: object) -> None:
+    with pytest.raises(UnclearConfig, match=name):
+        peft_config(read(**{name: value}))
 
 
-def test_targets_as_a_regular_expression_are_refused_for_now() -> None:
-    with pytest.raises(UnclearConfig, match="list of module names"):
-        registration({**CONFIG, "target_modules": ".*_proj"}, WHO, "upload:x", "c" * 64, None)
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b"{}"])
+def test_what_is_no_config_is_one_sentence(text: bytes) -> None:
+    with pytest.raises(UnclearConfig, match=r"^adapter_config\.json is no LoRA adapter's as PEFT saves it: [^\n]+\.$"):
+        peft_config(text)

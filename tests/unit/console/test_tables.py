@@ -1,14 +1,10 @@
 from services.console.core.outcome import BROKEN, OK, REFUSED, exit_code
-from services.console.core.tables import bytes_text, table
+from services.console.core.tables import table
 
 
 def test_a_table_aligns_its_columns_and_shows_what_is_missing() -> None:
     rows = [{"name": "a", "ready": True, "rate": 1.25}, {"name": "longer", "ready": False}]
     assert table(rows, ("name", "ready", "rate")) == ("NAME    READY  RATE\na       yes    1.2\nlonger  no     -")
-
-
-def test_sizes_are_written_for_people() -> None:
-    assert [bytes_text(count) for count in (0, 1023, 1536, 5 << 30)] == ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
 
 
 def test_exit_codes_tell_a_refusal_from_a_failure() -> None:

@@ -1,0 +1,61 @@
+"""A small HTTP server that answers by script, for the clients of a fleet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+
+class Asked(NamedTuple):
+    method: str
+    path: str
+    body: bytes
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: dict[str, str] = {}  # noqa: RUF012  (never changed)
+
+
+@contextmanager
+def answering(answer: Callable[[Asked], Answer]) -> Iterator[str]:
+    """Yields the server's address; every request is put to `answer`."""
+
+    class Scripted(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def reply(self) -> None:
+            status, body, headers = answer(Asked(self.command, self.path, self._body()))
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_POST = do_DELETE = reply
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = b""
+            while (size := int(self.rfile.readline(), 16)) > 0:
+                body += self.rfile.read(size + 2)[:size]
+            self.rfile.readline()
+            return body
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Tests print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
