@@ -14,14 +14,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
 from loadtest.measures import Seen, summary
 from loadtest.workload import Arrival, Shape, arrivals
+
+N = TypeVar("N", int, float)
 
 
 class Driver:
@@ -118,8 +120,9 @@ def main() -> int:
     markers: dict[str, str] = json.loads(Path(words.markers).read_text()) if words.markers else {}
     aliases = aliases or list(markers)
     if not aliases:
-        sys.stderr.write("no alias to ask: give --alias, --markers or LORAFLEET_ALIASES\n")
-        return 2
+        return _wrong("no alias to ask: give --alias, --markers or LORAFLEET_ALIASES")
+    if not words.key:
+        return _wrong("no key to ask with: give --key or LORAFLEET_API_KEY")
     shape = Shape(
         rate_per_s=words.rate, requests=words.requests, zipf=words.zipf, max_tokens=words.max_tokens, seed=words.seed
     )
@@ -128,6 +131,11 @@ def main() -> int:
     print(json.dumps(figures, indent=2))
     wrong = figures["contents"]["foreign"] + figures["contents"]["missing"]
     return 1 if wrong or figures["completed"] < figures["requests"] else 0
+
+
+def _wrong(sentence: str) -> int:
+    sys.stderr.write(sentence + "\n")
+    return 2
 
 
 async def drive(url: str, key: str, load: Sequence[Arrival]) -> tuple[list[Seen], float]:
@@ -143,12 +151,21 @@ def _arguments() -> argparse.Namespace:
     words.add_argument("--key", default=os.environ.get("LORAFLEET_API_KEY", ""))
     words.add_argument("--alias", action="append", help="ask this alias (repeat; first is the most popular)")
     words.add_argument("--markers", help="JSON file {alias: text that its answers must contain}")
-    words.add_argument("--rate", type=float, default=2.0, help="requests a second (Poisson)")
-    words.add_argument("--requests", type=int, default=20)
+    words.add_argument("--rate", type=_positive(float), default=2.0, help="requests a second (Poisson)")
+    words.add_argument("--requests", type=_positive(int), default=20)
     words.add_argument("--zipf", type=float, default=1.0)
     words.add_argument("--max-tokens", type=int, default=32)
     words.add_argument("--seed", type=int, default=0)
     return words.parse_args()
+
+
+def _positive(kind: Callable[[str], N]) -> Callable[[str], N]:
+    def number(text: str) -> N:
+        if (value := kind(text)) > 0:
+            return value
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+
+    return number
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -49,14 +50,14 @@ def summary(seen: Sequence[Seen], wall_s: float, markers: Mapping[str, str]) -> 
 
 def spread_ms(values_s: Sequence[float | None]) -> dict[str, float] | None:
     """Mean, median, p95 and p99 in ms, or None without values."""
-    values = sorted(value * 1000 for value in values_s if value is not None)
+    values = [value * 1000 for value in values_s if value is not None]
     if not values:
         return None
     return {
         "mean": round(statistics.fmean(values), 2),
-        "median": round(_quantile(values, 0.5), 2),
-        "p95": round(_quantile(values, 0.95), 2),
-        "p99": round(_quantile(values, 0.99), 2),
+        "median": round(quantile(values, 0.5), 2),
+        "p95": round(quantile(values, 0.95), 2),
+        "p99": round(quantile(values, 0.99), 2),
     }
 
 
@@ -73,6 +74,6 @@ def contents(good: Sequence[Seen], markers: Mapping[str, str]) -> dict[str, int]
     return dict(counts)
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The nearest-rank quantile."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+def quantile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank quantile: the smallest value that `share` (above 0) of all values do not exceed."""
+    return sorted(values)[math.ceil(share * len(values)) - 1]

@@ -1,4 +1,7 @@
-from loadtest.measures import Seen, contents, spread_ms, summary
+import pytest
+
+from loadtest.bench import fleet_figures
+from loadtest.measures import Seen, contents, quantile, spread_ms, summary
 from loadtest.workload import Shape, arrivals
 
 
@@ -38,3 +41,16 @@ def test_failures_are_counted_by_what_happened_and_not_timed() -> None:
 
 def test_no_values_have_no_spread() -> None:
     assert spread_ms([None]) is None
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.01, 1), (0.5, 50), (0.95, 95), (0.99, 99), (1.0, 100)])
+def test_of_a_hundred_values_the_quantile_is_its_own_rank(share: float, value: int) -> None:
+    assert quantile(list(range(100, 0, -1)), share) == value
+
+
+def test_the_benchmark_names_what_it_could_not_measure() -> None:
+    figures = fleet_figures([seen("a", "", tier="gpu"), seen("a", "", tier="disk")], 0.04)
+    assert (figures["ttft_s.gpu"].value, figures["ttft_s.gpu"].met) == (0.1, True)
+    assert (figures["ttft_s.remote"].value, figures["ttft_s.remote"].met) == (None, False)
+    assert figures["added_ttft_ms.p50"].value == 60.0
+    assert fleet_figures([], 0.04)["added_ttft_ms.p50"].value is None
