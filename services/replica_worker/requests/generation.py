@@ -31,12 +31,11 @@ class Generation:
         self._idle.set()
 
     async def on_generate(self, request: GenerateRequest, ids: Ids) -> None:
-        now_s = self._by.clock.now_s()
+        running = Running(request=request, arrived_at_s=self._by.clock.now_s())
         self._hear(request.gateway_id)
         await self._answers.queued(request)
         if request.request_id in self._open:
             return  # it runs already, and its answers are on their way
-        running = Running(request=request, arrived_at_s=now_s)
         if (refusal := self._admission.at_the_door(request, self.waiting)) is not None:
             await self._refuse(running, refusal)
             return
@@ -94,8 +93,7 @@ class Generation:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for an adapter, or in the engine for a row. Counted here, because the engine's own
-        figures are those of the last tick, and a burst comes between two."""
+        """Requests without a row. The engine's own figures are those of the last tick: a burst comes between."""
         submitted = sum(running.submitted for running in self._open.values())
         return len(self._open) - min(submitted, self._by.max_rows)
 

@@ -177,7 +177,7 @@ async def test_a_burst_is_counted_as_it_comes(tmp_path: Path, model_folder: Path
         heard = [await small.caller.send(small.request(f"a{at}", max_tokens=1)) for at in range(4)]
         await small.caller.wait(lambda: all(each.accepted for each in heard))
         for burst in "bcd":
-            heard += [await small.caller.send(small.request(f"{burst}{at}", max_tokens=1)) for at in range(6)]
+            heard.extend([await small.caller.send(small.request(f"{burst}{at}")) for at in range(6)])
             await small.caller.wait(lambda: all(each.accepted or each.refused for each in heard))
         assert sum(each.refused is None for each in heard) == 4 + 8
         assert {each.refused.code for each in heard if each.refused} == {"overloaded"}
