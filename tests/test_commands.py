@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -41,6 +42,23 @@ def test_what_runs_is_what_is_pinned() -> None:
     """A test that passes with other versions than those of the lock proves nothing to the next one who clones."""
     installed = {name: version(name).partition("+")[0] for name in pins()}
     assert installed == pins()
+
+
+def test_a_set_up_without_a_network_is_one_line_and_mends_what_was_broken_off(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "infra/lock/requirements.lock"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
+    nowhere = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    argv = ["make", "install"]
+    done = subprocess.run(
+        argv, cwd=tmp_path, env={**os.environ, **nowhere}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    [sentence] = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert sentence.startswith("set-up: pip failed (ERROR: No matching distribution found for ")
+    assert "check the network" in sentence
+    assert not (tmp_path / ".venv" / ".installed").exists()
 
 
 def test_ci_runs_the_same_command_as_everybody() -> None:
