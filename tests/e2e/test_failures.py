@@ -64,8 +64,9 @@ def test_c33_a_killed_replica_costs_only_what_had_begun_and_comes_back_warm(
     for reader in readers:
         reader.join(60)
     assert not any(reader.is_alive() for reader in readers)
-    for reader in readers:
-        assert reader.error is not None or reader.text
+    # Whoever had read nothing moved to the other replica; whoever had and was on the dead one got an error.
+    assert all(reader.text for reader in readers)
+    assert any(reader.error is not None for reader in readers)
     assert any(reader.error is None for reader in readers)
     store_before = _move_away(fleet.layout.store)
     try:
@@ -78,7 +79,7 @@ def test_c33_a_killed_replica_costs_only_what_had_begun_and_comes_back_warm(
         store_before.rename(fleet.layout.store)
 
 
-def test_c14_a_flipped_byte_on_disk_is_noticed_and_fetched_again(
+def test_a_flipped_byte_on_disk_is_noticed_and_fetched_again(
     fleet: TemporaryFleet, pipeline: Pipeline, acme: OpenAI, canaries: dict[str, str]
 ) -> None:
     alias, marker = list(canaries.items())[2]
@@ -118,16 +119,16 @@ def test_a_deleted_store_object_leaves_what_disks_hold_serving(
 
 
 def test_c76_a_client_that_leaves_stops_its_generation(fleet: TemporaryFleet, pipeline: Pipeline, acme: OpenAI) -> None:
-    readers = stream(acme, pipeline.base["name"], "Write a very long story.", max_tokens=1900)
-    for _ in range(3):
-        next(readers)
-    readers.close()  # type: ignore[attr-defined]
-
-    def idle() -> bool:
+    def in_flight() -> int:
         replicas = [pipeline.replica("replica-0"), pipeline.replica("replica-1")]
-        return all(one is not None and one["running"] == 0 and one["tokens_in_flight"] == 0 for one in replicas)
+        return sum(one["tokens_in_flight"] for one in replicas if one is not None)
 
-    eventually(idle, "both replicas to have nothing in flight")
+    deltas = stream(acme, pipeline.base["name"], "Write a very long story.", max_tokens=1900)
+    for _ in range(3):
+        next(deltas)
+    eventually(in_flight, "a replica to report the request")
+    deltas.close()  # type: ignore[attr-defined]
+    eventually(lambda: in_flight() == 0, "both replicas to have nothing in flight")
 
 
 def _move_away(store: Path) -> Path:
