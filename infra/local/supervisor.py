@@ -16,6 +16,7 @@ from infra.local.child import Child, clean_environment
 from infra.local.fleet import ProcessSpec
 from infra.local.layout import Layout
 from infra.local.preflight import CannotStart
+from infra.local.race import race
 from infra.local.restarts import Deaths, on_death
 from infra.nats.credentials import write_private
 
@@ -59,14 +60,8 @@ class Supervisor:
             await asyncio.sleep(_POLL_S)
 
     async def keep_alive(self) -> str:
-        """Restart children that die. Returns only with the sentence why the fleet cannot go on."""
-        while True:
-            await asyncio.sleep(_POLL_S)
-            for child in list(self._children.values()):
-                if (code := child.exit_code()) is None:
-                    continue
-                if fatal := await self._revive(child, code):
-                    return fatal
+        """Restart children that die, each for itself. Returns only with the sentence why the fleet cannot go on."""
+        return await race(*(self._keep(child) for child in self._children.values()))
 
     async def stop(self) -> None:
         """End every child: all services at once, then what they stand on."""
@@ -85,6 +80,12 @@ class Supervisor:
         child.start()
         pids = {name: known.pid for name, known in self._children.items()}
         write_private(self._layout.pids, msgspec.json.format(msgspec.json.encode(pids)))
+
+    async def _keep(self, child: Child) -> str:
+        while True:
+            await asyncio.sleep(_POLL_S)
+            if (code := child.exit_code()) is not None and (fatal := await self._revive(child, code)):
+                return fatal
 
     async def _revive(self, child: Child, code: int) -> str | None:
         self._deaths[child.name], verdict = on_death(self._deaths.get(child.name, Deaths()), time.monotonic())

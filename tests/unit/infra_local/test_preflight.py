@@ -15,6 +15,11 @@ def test_a_port_in_use_is_named_with_the_setting_that_changes_it() -> None:
             check_port("127.0.0.1", port, "LORAFLEET_PORT")
 
 
+def test_a_host_that_is_not_here_is_named_with_its_setting() -> None:
+    with pytest.raises(CannotStart, match=r"Cannot listen on 192\.0\.2\.1:0 .*LORAFLEET_HOST"):
+        check_port("192.0.2.1", 0, "LORAFLEET_PORT")
+
+
 def test_too_little_disk_says_how_much_is_needed(tmp_path: Path) -> None:
     check_disk(tmp_path, needed_bytes=1)
     with pytest.raises(CannotStart, match="free some space"):

@@ -52,6 +52,22 @@ async def test_a_killed_child_is_started_again_and_its_new_pid_recorded(layout: 
     await supervisor.stop()
 
 
+async def test_a_child_that_waits_for_its_restart_keeps_no_other_waiting(layout: Layout, within: Within) -> None:
+    said: asyncio.Queue[str] = asyncio.Queue()
+    supervisor = Supervisor(layout, said.put_nowait)
+    now_s = time.monotonic()
+    supervisor.remember_deaths("patient", Deaths(at_s=(now_s, now_s, now_s)))
+    pids = [supervisor.start_program(name, FOREVER).pid for name in ("patient", "quick")]
+    keeping = asyncio.create_task(supervisor.keep_alive())
+    async with within(20):
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            await said.get()
+        assert (await said.get()).startswith("quick runs again")
+    keeping.cancel()
+    await supervisor.stop()
+
+
 async def test_a_child_that_keeps_dying_ends_the_fleet_with_its_last_words(layout: Layout, within: Within) -> None:
     supervisor = Supervisor(layout, lambda line: None)
     now_s = time.monotonic()
