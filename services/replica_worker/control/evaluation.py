@@ -23,11 +23,13 @@ class Evaluator:
         self._by = means
 
     async def evaluate(self, ask: EvaluateAdapter, ids: tuple[str, ...]) -> Evaluation:
-        """An adapter that cannot be applied has failed its evaluation. What is no fault of its own is raised
-        (AdapterUnavailable, EngineFailed): the registry asks again, here or elsewhere."""
+        """An adapter that cannot be applied anywhere has failed its evaluation. What another replica may not meet
+        (a bad copy, no room, a broken engine) is raised: the registry asks again, here or elsewhere."""
         try:
             reference = await self._by.loader.acquire_in_time(ask.record)
         except AdapterFailed as error:
+            if error.elsewhere:
+                raise
             return self._result(ask.record, passed=False, reason=str(error))
         try:
             pairs = [await self._pair(prompt, reference.slot) for prompt in _PROMPTS]

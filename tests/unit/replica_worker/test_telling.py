@@ -275,6 +275,13 @@ async def test_what_is_no_fault_of_the_candidate_is_no_verdict(replica: Rig, eng
     assert (await evaluate(replica, record)).passed
 
 
+async def test_a_bad_copy_on_one_replica_is_no_verdict(replica: Rig) -> None:
+    record = await replica.register("acme-1")
+    replica.stored(record).write_bytes(b"corrupt")
+    with pytest.raises(AskFailed, match="corrupt"):
+        await evaluate(replica, record)
+
+
 async def test_an_evaluation_gives_up_when_nobody_waits_for_it_any_more(
     replica: Rig, engine: UnrulyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
