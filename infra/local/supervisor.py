@@ -55,7 +55,7 @@ class Supervisor:
         while True:
             for child in self._children.values():
                 if (code := child.exit_code()) is not None:
-                    words = child.last_words(1)
+                    words = child.last_words(1) or "it said nothing"
                     raise CannotStart(f"{child.name} ended with exit code {code} at start: {words} (log: {child.log})")
             await asyncio.sleep(_POLL_S)
 
