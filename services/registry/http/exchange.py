@@ -121,7 +121,8 @@ def _require_json(raw: bytes) -> None:
 
 
 def _malformed(error: Exception) -> Problem:
-    return Problem(400, f"The body is not JSON: {error}.", "malformed_json")
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+    return Problem(400, f"The body is not JSON: {reason}.", "malformed_json")
 
 
 def _misfit(reason: str) -> Problem:
