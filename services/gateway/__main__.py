@@ -19,7 +19,7 @@ from services.gateway.io.protocol import prompt_protocol
 from services.gateway.post import Post
 from services.gateway.records import Records
 from services.gateway.replicas import Replicas
-from services.gateway.settings import PREFIX, GatewaySettings
+from services.gateway.settings import PREFIX, Settings
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.runtime import logs, settings
@@ -40,7 +40,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
 
 
-def assemble(chosen: GatewaySettings, bus: Bus, clock: Clock) -> Assembly:
+def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     # A process that was restarted must not get, or answer for, what its predecessor had asked for.
     gateway_id = f"{chosen.gateway_id}-{secrets.token_hex(4)}"
     metrics = Metrics("gateway")
@@ -67,7 +67,7 @@ def assemble(chosen: GatewaySettings, bus: Bus, clock: Clock) -> Assembly:
 
 
 async def main() -> None:
-    chosen = settings.read(GatewaySettings, PREFIX, os.environ)
+    chosen = settings.read(Settings, PREFIX, os.environ)
     logs.configure("gateway", chosen.gateway_id)
     bus = await connect(
         BusOptions(

@@ -15,7 +15,7 @@ _POSITIVE = (
 )  # fmt: skip
 
 
-class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`port` 0 lets the system choose. `fresh_s`: a replica that says nothing for longer is lost.
     `most_waiting_bytes` bounds what is kept for a client that reads slowly."""
 

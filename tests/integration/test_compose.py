@@ -16,7 +16,7 @@ import pytest
 from infra.docker.demo import Settings as DemoSettings
 from infra.docker.start import PREFIXES
 from services.autoscaler.settings import Settings as AutoscalerSettings
-from services.gateway.settings import GatewaySettings
+from services.gateway.settings import Settings as GatewaySettings
 from services.placement.settings import Settings as PlacementSettings
 from services.registry.settings import Settings as RegistrySettings
 from services.replica_worker.settings import Settings as WorkerSettings

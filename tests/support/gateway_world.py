@@ -11,7 +11,7 @@ import httpx
 from openai import AsyncOpenAI
 
 from services.gateway.__main__ import Assembly, assemble
-from services.gateway.settings import GatewaySettings
+from services.gateway.settings import Settings
 from shared.bus.memory import MemoryBroker, MemoryBus
 from shared.bus.port import Bus
 from shared.contracts.catalog import ALIAS, API_KEY, BASE_MODEL, MEMBERSHIP
@@ -31,7 +31,7 @@ KEY = "sk-acme"
 FOREIGN_KEY = "sk-globex"
 FOREIGN_ALIAS = "globex/sales"
 
-SETTINGS = GatewaySettings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", port=0)
+SETTINGS = Settings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", port=0)
 
 
 class WorldClock(ManualClock):
@@ -111,7 +111,7 @@ def in_owner_order(names: list[str]) -> list[str]:
 
 
 @asynccontextmanager
-async def gateway_world(*scripts: Script | None, settings: GatewaySettings = SETTINGS) -> AsyncIterator[World]:
+async def gateway_world(*scripts: Script | None, settings: Settings = SETTINGS) -> AsyncIterator[World]:
     """A replica for each script, first owner first. The gateway's time stands still until a test moves it."""
     broker, clock = MemoryBroker(), WorldClock()
     await write_directory(broker.connect("registry"))

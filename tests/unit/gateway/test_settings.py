@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.gateway.settings import PREFIX, GatewaySettings
+from services.gateway.settings import PREFIX, Settings
 from shared.runtime.settings import SettingsError, read
 
 GIVEN = {
@@ -16,22 +16,22 @@ GIVEN = {
 
 
 def test_what_must_be_said_is_enough() -> None:
-    settings = read(GatewaySettings, PREFIX, GIVEN)
+    settings = read(Settings, PREFIX, GIVEN)
     assert (settings.streams.queued_s, settings.routing.bound) == (1.0, 1.25)
 
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(SettingsError, match="LORAFLEET_GATEWAY_PROT"):
-        read(GatewaySettings, PREFIX, GIVEN | {"LORAFLEET_GATEWAY_PROT": "1"})
+        read(Settings, PREFIX, GIVEN | {"LORAFLEET_GATEWAY_PROT": "1"})
 
 
 @pytest.mark.parametrize("gateway_id", ["", "a.b", "a b", "x" * 49])
 def test_an_id_that_cannot_be_part_of_a_subject_is_refused(gateway_id: str) -> None:
     with pytest.raises(SettingsError, match="gateway_id"):
-        read(GatewaySettings, PREFIX, GIVEN | {"LORAFLEET_GATEWAY_GATEWAY_ID": gateway_id})
+        read(Settings, PREFIX, GIVEN | {"LORAFLEET_GATEWAY_GATEWAY_ID": gateway_id})
 
 
 @pytest.mark.parametrize(("name", "value"), [("FRESH_S", "0"), ("LARGEST_BODY_BYTES", "-1"), ("LOAD_BOUND", "0.5")])
 def test_what_no_gateway_could_run_with_is_refused(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name.lower()):
-        read(GatewaySettings, PREFIX, GIVEN | {PREFIX + name: value})
+        read(Settings, PREFIX, GIVEN | {PREFIX + name: value})
