@@ -59,7 +59,7 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     following = Following(bus, clock, audience)
     draws = Draws(unique_id=lambda: secrets.token_hex(12), seed=lambda: secrets.randbits(63))
     gateway = Gateway(desk, audience, following, draws)
-    app = application(gateway, ChatRoute(gateway, chosen.largest_body_bytes), metrics)
+    app = application(gateway, ChatRoute(gateway, chosen.body), metrics)
     server = HttpServer(app, (chosen.host, chosen.port), chosen.drain_s, prompt_protocol(chosen.slow_write_s))
     ticks = periodically(clock, TICK_S, gateway.tick)
     reports = periodically(clock, REPORT_S, gateway.report)

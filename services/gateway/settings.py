@@ -6,18 +6,20 @@ import msgspec
 
 from services.gateway.core.routing import RoutingPolicy
 from services.gateway.core.stream import StreamPolicy
+from services.gateway.io.body import BodyLimits
 from shared.messages.identity import is_subject_token
 
 PREFIX = "LORAFLEET_GATEWAY_"
 _POSITIVE = (
-    "largest_body_bytes", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s", "first_token_s",
-    "stall_s", "drain_s",
+    "largest_body_bytes", "body_idle_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s",
+    "first_token_s", "stall_s", "drain_s",
 )  # fmt: skip
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`port` 0 lets the system choose. `fresh_s`: a replica that says nothing for longer is lost.
-    `most_waiting_bytes` bounds what is kept for a client that reads slowly."""
+    `most_waiting_bytes` bounds what is kept for a client that reads slowly, `body_idle_s` the wait for one
+    that stops in the middle of its request."""
 
     nats_url: str
     nats_user: str
@@ -26,6 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
     largest_body_bytes: int = 8 << 20
+    body_idle_s: float = 30.0
     most_waiting_bytes: int = 1 << 20
     slow_write_s: float = 30.0
     fresh_s: float = 3.0
@@ -48,6 +51,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         if self.load_bound < 1:
             raise ValueError(f"load_bound must be at least 1, not {self.load_bound}: nobody could have the mean load")
+
+    @property
+    def body(self) -> BodyLimits:
+        return BodyLimits(largest_bytes=self.largest_body_bytes, idle_s=self.body_idle_s)
 
     @property
     def streams(self) -> StreamPolicy:

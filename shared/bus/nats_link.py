@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import nats.errors
@@ -49,6 +50,8 @@ class Link:
         self._watchers: set[Callable[[], None]] = set()
         self._established = False
         self._refused = asyncio.Event()
+        self._broken = asyncio.Event()
+        """Set while a connection that stood is lost: what was asked over it gets no answer any more."""
 
     @property
     def connected(self) -> bool:
@@ -98,11 +101,14 @@ class Link:
     async def request(
         self, subject: str, payload: bytes, timeout_s: float, headers: dict[str, str] | None = None
     ) -> Msg:
-        """Raises NoResponders, DeadlineExceeded, and PermissionError if the server refused the subject."""
+        """Raises NoResponders, DeadlineExceeded (also at once when the connection breaks meanwhile: an answer
+        would not find its way), and PermissionError if the server refused the subject."""
         self.require_connected()
         try:
             with _in_our_terms(nats.errors.NoRespondersError, nats.errors.TimeoutError):
-                return await self._client.request(subject, payload, timeout=timeout_s, headers=headers)
+                return await self._unless_broken(
+                    self._client.request(subject, payload, timeout=timeout_s, headers=headers), subject
+                )
         except nats.errors.NoRespondersError:
             raise NoResponders(f"nobody serves {subject}") from None
         except nats.errors.TimeoutError:
@@ -133,6 +139,18 @@ class Link:
             await subscription.unsubscribe()
         except nats.errors.Error as error:
             _log.debug("unsubscribing from %s: %s", subscription.subject, error)
+
+    async def _unless_broken(self, answer: Coroutine[Any, Any, Msg], subject: str) -> Msg:
+        asking, breaking = asyncio.ensure_future(answer), asyncio.ensure_future(self._broken.wait())
+        try:
+            await asyncio.wait({asking, breaking}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise DeadlineExceeded(f"the connection to NATS broke while {subject} was asked")
+            return asking.result()
+        finally:
+            breaking.cancel()
+            if asking.cancel():
+                asking.add_done_callback(_forget)
 
     async def _give_up(self, connecting: asyncio.Task[None]) -> None:
         connecting.cancel()
@@ -166,10 +184,12 @@ class Link:
             self._refused.set()
 
     async def _on_disconnect(self) -> None:
+        self._broken.set()
         if self._established:
             _log.warning("lost the connection to NATS at %s", self._options.url)
 
     async def _on_reconnect(self) -> None:
+        self._broken.clear()
         _log.warning("connected to NATS at %s again", self._options.url)
         for notify in list(self._watchers):
             notify()
@@ -177,6 +197,12 @@ class Link:
     async def _on_closed(self) -> None:
         if self._established:
             _log.critical("the connection to NATS ended for good: %s", self._errors.last)
+
+
+def _forget(asking: asyncio.Future[Msg]) -> None:
+    """Whatever became of a question that nobody waits for any more."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 @contextmanager

@@ -136,7 +136,7 @@ async def test_a_watch_whose_server_falls_silent_looks_again(world: NatsWorld, m
     assert [change.ids for change in await heard.reach(3)] == [("t1",)] * 3
 
 
-async def test_a_question_under_way_when_the_server_dies_meets_its_deadline(world: NatsWorld) -> None:
+async def test_a_question_under_way_when_the_server_dies_fails_at_once(world: NatsWorld) -> None:
     registry, worker, asked = await world.connect("registry"), await world.connect("replica_worker"), Heard()
 
     async def answer_too_late(message: LoadAdapter, ids: Ids) -> HoldResult:
@@ -144,10 +144,10 @@ async def test_a_question_under_way_when_the_server_dies_meets_its_deadline(worl
         return await asyncio.Future()
 
     await worker.serve(catalog.LOAD, answer_too_late, "r1")
-    asking = asyncio.create_task(registry.ask(catalog.LOAD, sample(LoadAdapter), "r1", timeout_s=0.5))
+    asking = asyncio.create_task(registry.ask(catalog.LOAD, sample(LoadAdapter), "r1", timeout_s=3600))
     await asked.reach(1)
     await world.lose()
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(DeadlineExceeded, match="broke while"):
         await asking
 
 

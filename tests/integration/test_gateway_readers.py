@@ -41,6 +41,19 @@ class RawClient:
         await loop.sock_connect(self._connection, self._address)
         await loop.sock_sendall(self._connection, f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
 
+    async def begin_post(self) -> None:
+        """A head that promises more than ever comes."""
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n"
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(self._connection, self._address)
+        await loop.sock_sendall(self._connection, f"{head}content-length: 100\r\n\r\n{{".encode())
+
+    async def read_to_end(self) -> bytes:
+        heard = b""
+        while more := await asyncio.get_running_loop().sock_recv(self._connection, 65_536):
+            heard += more
+        return heard
+
     async def read_until(self, mark: bytes) -> bytes:
         heard = b""
         while mark not in heard:
@@ -108,3 +121,14 @@ async def test_c83_a_slow_reader_is_cut_off_and_the_others_keep_their_pace() -> 
         assert b"[DONE]" not in heard
         slow.leave()
         quick.leave()
+
+
+async def test_a_body_that_never_becomes_whole_is_refused_and_its_connection_closed() -> None:
+    impatient = msgspec.structs.replace(SETTINGS, body_idle_s=0.01)
+    async with gateway_world(settings=impatient) as world:
+        client = RawClient(world)
+        await client.begin_post()
+        heard = await client.read_to_end()
+        assert heard.startswith(b"HTTP/1.1 408 ")
+        assert b'"code":"request_timeout"' in heard
+        client.leave()

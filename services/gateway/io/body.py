@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
@@ -12,24 +15,35 @@ class ClientGone(Exception):
     """The client left before its request was whole."""
 
 
-async def read_body(headers: Headers, receive: Receive, largest_bytes: int) -> bytes | Refusal:
+class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """`idle_s`: how long a client may send nothing of a body that is not whole."""
+
+    largest_bytes: int
+    idle_s: float
+
+
+async def read_body(headers: Headers, receive: Receive, limits: BodyLimits) -> bytes | Refusal:
     """Sized or chunked. Raises ClientGone.
 
     A body that is announced as too large is not read at all; the server drops what still arrives.
     """
     announced = headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > largest_bytes:
-        return _too_large(largest_bytes)
+    if announced.isdigit() and int(announced) > limits.largest_bytes:
+        return _too_large(limits.largest_bytes)
     chunks: list[bytes] = []
     size_bytes = 0
     while True:
-        message = await receive()
+        try:
+            async with asyncio.timeout(limits.idle_s):
+                message = await receive()
+        except TimeoutError:
+            return _too_slow(limits.idle_s)
         if message["type"] == "http.disconnect":
             raise ClientGone
         chunk: bytes = message.get("body", b"")
         size_bytes += len(chunk)
-        if size_bytes > largest_bytes:
-            return _too_large(largest_bytes)
+        if size_bytes > limits.largest_bytes:
+            return _too_large(limits.largest_bytes)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
@@ -38,4 +52,10 @@ async def read_body(headers: Headers, receive: Receive, largest_bytes: int) -> b
 def _too_large(largest_bytes: int) -> Refusal:
     return bad_request(
         f"The request body is larger than {largest_bytes} bytes.", code="request_too_large", status=413
+    )  # fmt: skip
+
+
+def _too_slow(idle_s: float) -> Refusal:
+    return bad_request(
+        f"Nothing of the request body came for {idle_s:g} s, and it is not whole.", code="request_timeout", status=408
     )  # fmt: skip

@@ -14,7 +14,7 @@ from services.gateway.core.chat import ChatRequest
 from services.gateway.core.completion import ChunkWriter
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.stream import Deliver
-from services.gateway.io.body import ClientGone, read_body
+from services.gateway.io.body import BodyLimits, ClientGone, read_body
 from services.gateway.io.door import Door, Exchange
 from services.gateway.io.outlet import Piece
 from shared.messages.generation import Accepted
@@ -31,9 +31,9 @@ _EVENTS = {
 
 
 class ChatRoute:
-    def __init__(self, door: Door, largest_body_bytes: int) -> None:
+    def __init__(self, door: Door, body_limits: BodyLimits) -> None:
         self._door = door
-        self._largest_body_bytes = largest_body_bytes
+        self._body_limits = body_limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -61,7 +61,7 @@ class ChatRoute:
         caller = self._door.authenticate(headers.get("authorization"))
         if isinstance(caller, Refusal):
             return caller
-        body = await read_body(headers, receive, self._largest_body_bytes)
+        body = await read_body(headers, receive, self._body_limits)
         if isinstance(body, Refusal):
             return body
         request = chat.parse(body)
@@ -145,7 +145,9 @@ def _identity(exchange: Exchange, accepted: Accepted) -> _Head:
 
 
 async def _send_refusal(send: Send, refusal: Refusal, head: _Head) -> None:
-    await _send_body(send, refusal.status, {**head, **refusal.headers}, refusal.envelope)
+    """After a body that never became whole the connection is of no further use."""
+    ending = {"connection": "close"} if refusal.status == 408 else {}
+    await _send_body(send, refusal.status, {**head, **refusal.headers, **ending}, refusal.envelope)
 
 
 async def _send_body(send: Send, status: int, head: _Head, body: bytes) -> None:
