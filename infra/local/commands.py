@@ -13,13 +13,15 @@ from contextlib import suppress
 
 from infra.local.layout import Layout
 from infra.local.preflight import CannotStart, holder
-from infra.local.settings import read_settings
+from infra.local.settings import read_settings, service_overrides
 from infra.local.up import Run, run_fleet
 from shared.bus.port import BusUnavailable
 from shared.runtime.settings import SettingsError
 
 _STOP_TIMEOUT_S = 40.0
 _CANNOT = 4
+_WRONG = 2
+"""As for a wrong word on the command line."""
 
 
 class CannotStop(Exception):
@@ -38,10 +40,11 @@ def run_here(serving: Callable[[], None]) -> int:
         settings = read_settings(os.environ)
     except SettingsError as error:
         say(f"cannot go on: {error}")
-        return _CANNOT
+        return _WRONG
     try:
         layout = Layout(settings.home.resolve())
-        asyncio.run(run_fleet(Run(settings=settings, layout=layout, say=say, serving=serving)))
+        overrides = service_overrides(os.environ)
+        asyncio.run(run_fleet(Run(settings=settings, layout=layout, overrides=overrides, say=say, serving=serving)))
     except (CannotStart, BusUnavailable) as error:
         say(f"cannot go on: {error}")
         return _CANNOT
@@ -58,7 +61,7 @@ def down() -> int:
         print("stopped" if _stopped(Layout(read_settings(os.environ).home.resolve())) else "no fleet runs here")
     except (CannotStop, SettingsError, OSError) as error:
         print(f"cannot stop the fleet: {error}", file=sys.stderr)
-        return _CANNOT
+        return _WRONG if isinstance(error, SettingsError) else _CANNOT
     return 0
 
 

@@ -38,12 +38,23 @@ class DemoFleet:
 
     async def prepare(self, base: BaseModelRecord, key: str) -> str:
         """Register base model and tenant; returns the demo key, a new one if `key` is empty."""
-        await self._call("PUT", f"/internal/base-models/{base.base_model_hash}", msgspec.to_builtins(base))
+        await self._offer(base)
         await self._call("POST", "/internal/tenants", {"tenant_id": TENANT, "weight": 1.0})
         if key:
             return key
         made = await self._call("POST", "/internal/keys", {"tenant_id": TENANT, "may_call_base": True})
         return str(made["api_key"])
+
+    async def _offer(self, base: BaseModelRecord) -> None:
+        """A fleet keeps the rank classes that its adapters were registered under."""
+        path, classes = f"/internal/base-models/{base.base_model_hash}", base.rank_classes
+        answer = await self._ask("PUT", path, msgspec.to_builtins(base))
+        if answer.status_code == 409:
+            raise CannotStart(
+                f"LORAFLEET_RANK_LIMIT is {classes[0]}, but this fleet's adapters were registered under another one: "
+                f"start with that, or set LORAFLEET_HOME to a new folder. ({answer.json()['error']['message']})"
+            )
+        _body(answer)
 
     async def bring_in(self, bus: Bus, folders: Sequence[Path], inbox: Path, base_hash: str) -> dict[str, str]:
         """Announce every folder; returns alias to adapter id. They are checked from now on, not active yet."""

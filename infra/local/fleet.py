@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from infra.local.layout import Layout
@@ -39,6 +39,8 @@ class FleetInputs:
     admin_key: str
     logins: Mapping[str, BusLogin]
     """By service name as in shared.contracts.channel.Service."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the operator set for single services."""
 
 
 def processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
@@ -105,9 +107,10 @@ def _worker(inputs: FleetInputs, index: int) -> ProcessSpec:
 def _spec(inputs: FleetInputs, service: str, word: str, env: Mapping[str, str], port: int) -> ProcessSpec:
     prefix = f"LORAFLEET_{word}_"
     own = {prefix + name: value for name, value in env.items()}
+    overrides = {name: value for name, value in inputs.overrides.items() if name.startswith(prefix)}
     return ProcessSpec(
         name=service,
         module=f"services.{service}",
-        env={**own, **inputs.logins[service].env(prefix)},
+        env={**own, **inputs.logins[service].env(prefix), **overrides},
         ready_url=f"http://{inputs.settings.host}:{port}/readyz",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -36,8 +37,8 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_context_tokens: int = 2048
     ram_budget_bytes: int = 1 << 30
     disk_budget_bytes: int = 8 << 30
-    engine: str = "torch"
-    dtype: str = "bfloat16"
+    engine: Literal["torch", "timed"] = "torch"
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
     threads: int = 1
     weights_prefixes: tuple[str, ...] = ()
     """`file:///folder`: where `weights_uri` may point, besides the inbox and uploads."""
@@ -70,3 +71,11 @@ def read_settings(environ: Mapping[str, str]) -> LocalSettings:
         if name not in _CLIENT_NAMES and not name.startswith(_SERVICE_PREFIXES)
     }
     return read(LocalSettings, PREFIX, own)
+
+
+def service_overrides(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the operator says to single services in their own words (`LORAFLEET_GATEWAY_QUEUED_S=2`).
+
+    It wins over what the fleet would tell them; each service refuses names that it does not know.
+    """
+    return {name: value for name, value in environ.items() if name.startswith(_SERVICE_PREFIXES)}

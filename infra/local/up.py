@@ -37,6 +37,7 @@ class Run:
 
     settings: LocalSettings
     layout: Layout
+    overrides: Mapping[str, str]
     say: Say
     serving: Callable[[], None]
 
@@ -73,7 +74,8 @@ async def _serve(run: Run, supervisor: Supervisor, model: Path, base: BaseModelR
     run.say(f"nats-server is ready on port {run.settings.nats_port}")
     secrets = secret_file.load_or_create(run.layout.secrets)
     inputs = FleetInputs(
-        layout=run.layout, settings=run.settings, model_folder=model, admin_key=secrets.admin_key, logins=logins
+        layout=run.layout, settings=run.settings, model_folder=model, admin_key=secrets.admin_key, logins=logins,
+        overrides=run.overrides,
     )  # fmt: skip
     specs = processes(inputs)
     for spec in specs:

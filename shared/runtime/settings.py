@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -55,11 +55,16 @@ def _value(name: str, kind: Any, text: str) -> Any:
     try:
         value = msgspec.convert(_shaped(kind, text), kind, strict=False, dec_hook=_custom)
     except (msgspec.ValidationError, ValueError) as error:
-        reason = str(error).replace("`", "").replace(", got str", "")
+        reason = _allowed(kind) or str(error).replace("`", "").replace(", got str", "")
         raise SettingsError(f"{name} is {text!r}, which does not fit: {reason}") from error
     if isinstance(value, float) and not math.isfinite(value):
         raise SettingsError(f"{name} is {text!r}, which does not fit: it must be a finite number")
     return value
+
+
+def _allowed(kind: Any) -> str:
+    """For a choice between words: which ones."""
+    return f"it is one of {', '.join(map(str, get_args(kind)))}" if get_origin(kind) is Literal else ""
 
 
 def _shaped(kind: Any, text: str) -> Any:

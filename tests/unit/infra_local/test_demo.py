@@ -10,6 +10,7 @@ import pytest
 
 from infra.local.demo import DEMO_FOLDER, DemoFleet, announcement, demo_folders
 from infra.local.preflight import CannotStart
+from shared.messages.desired import BaseModelRecord
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -67,6 +68,16 @@ async def test_a_registry_that_breaks_off_is_one_sentence() -> None:
 
     with pytest.raises(CannotStart, match=r"The registry does not answer /internal/adapters/a1 \(ReadError reset\)"):
         await demo(answer).status("a1")
+
+
+async def test_another_rank_limit_than_the_fleets_own_says_what_to_start_with() -> None:
+    conflict = {"error": {"message": "Rank classes [16] are in use; they can only be added to."}}
+    other = demo(lambda request: httpx.Response(409, json=conflict))
+    base = BaseModelRecord(
+        base_model_hash="b" * 64, name="tiny", layers=2, modules={}, rank_classes=(8,), max_context_tokens=2048
+    )  # fmt: skip
+    with pytest.raises(CannotStart, match=r"LORAFLEET_RANK_LIMIT is 8, .* LORAFLEET_HOME .*Rank classes \[16\]"):
+        await other.prepare(base, "key")
 
 
 def test_the_demo_is_for_the_base_model_that_it_was_trained_on() -> None:

@@ -52,3 +52,18 @@ def test_replicas_share_nothing_but_model_and_store() -> None:
 def test_every_process_is_asked_on_a_port_of_its_own() -> None:
     urls = [spec.ready_url for spec in specs(replicas=3)]
     assert len(set(urls)) == len(urls) == 7
+
+
+def test_what_an_operator_says_to_one_service_reaches_that_one_alone_and_wins() -> None:
+    inputs = FleetInputs(
+        layout=Layout(Path("/home")),
+        settings=LocalSettings(),
+        model_folder=Path("/models/base"),
+        admin_key="admin-key-of-this-fleet",
+        logins={service.value: BusLogin(url="nats://h:1", user=service.value, password="x") for service in Service},
+        overrides={"LORAFLEET_GATEWAY_QUEUED_S": "2", "LORAFLEET_WORKER_SLOTS": "9"},
+    )
+    env = {spec.name: spec.env for spec in processes(inputs)}
+    assert env["gateway"]["LORAFLEET_GATEWAY_QUEUED_S"] == "2"
+    assert env["replica-1"]["LORAFLEET_WORKER_SLOTS"] == "9"
+    assert "LORAFLEET_GATEWAY_QUEUED_S" not in env["registry"]

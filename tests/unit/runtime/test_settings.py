@@ -101,7 +101,7 @@ def test_a_missing_value_is_refused_by_name() -> None:
         ("FOLDER", "", "expected a path"),
         ("RANK_LIMIT", "many", "Expected int"),
         ("RANK_CLASSES", "8,x", "Expected int"),
-        ("ENGINE", "vllm", "Invalid enum value"),
+        ("ENGINE", "vllm", "it is one of torch, timed"),
     ],
 )
 def test_a_bad_value_is_refused_with_variable_value_and_reason(variable: str, text: str, reason: str) -> None:
