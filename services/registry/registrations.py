@@ -16,7 +16,7 @@ from services.registry.io.database import Collision, Database
 from services.registry.io.inspection import inspect
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources, upload_key
-from shared.messages.adapters import AdapterRegistered, Defect
+from shared.messages.adapters import AdapterRegistered, AdapterRejected, Defect
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreUnavailable, weights_key
@@ -79,6 +79,12 @@ class Registrations:
         self._meters.registered(became)
         _log.info("an adapter was announced", adapter_id=announced.adapter_id, outcome=became)
         return outcome
+
+    async def refuse(self, outcome: AdapterRejected) -> None:
+        """Tell of what was no announcement; nothing is kept under its id. Raises DatabaseUnavailable."""
+        async with self._database.write() as connection:
+            await outbox_rows.append(connection, [facts.refused(outcome)], self._clock.wall_s())
+        self._meters.registered("rejected")
 
     async def _register(self, announced: AdapterRegistered, by_event: bool) -> Outcome:
         known, around = await self._surroundings(announced)
@@ -174,8 +180,4 @@ def _settled(known: StoredAdapter | None, announced: AdapterRegistered) -> Regis
     """The outcome if this id was decided about before. A rejected announcement decided nothing."""
     if known is None or known.status == "rejected":
         return None
-    field = records.difference(known.announced, announced)
-    if field is None:
-        return Registered(adapter=known, created=False)
-    message = f"Adapter {announced.adapter_id} is already registered with another {field}; versions never change."
-    return Denied(kind="conflict", code="adapter_id_taken", message=message, field=field)
+    return records.conflict(known.announced, announced) or Registered(adapter=known, created=False)

@@ -29,9 +29,9 @@ def capped(defects: Iterable[Defect]) -> tuple[Defect, ...]:
     return (*every[:MOST_DEFECTS], defect("more_defects", f"There are {rest} more defects of these kinds."))
 
 
-def quoted(text: str) -> str:
-    """A customer's word as part of a message."""
-    return _shortened(repr(text), 80)
+def quoted(value: object) -> str:
+    """A customer's word or number as part of a message."""
+    return _shortened(repr(value), 80)
 
 
 def _shortened(text: str, length: int) -> str:

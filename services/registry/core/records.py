@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from services.registry.core.aliases import AliasState, Candidate
+from services.registry.core.aliases import AliasState, Candidate, Denied
+from services.registry.core.defects import quoted
 from services.registry.core.description import largest_rank
 from services.registry.core.lifecycle import Move
 from services.registry.core.verify import FileFacts
@@ -42,11 +43,25 @@ class StoredAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(known: AdapterRegistered, announced: AdapterRegistered) -> str | None:
-    """The first field in which two announcements of one id differ; where the file lay is no difference."""
-    for name in AdapterRegistered.__struct_fields__:
+    """The first field in which two announcements of one id differ, the weights before all others; where the file
+    lay is no difference."""
+    for name in ("checksum", *AdapterRegistered.__struct_fields__):
         if name != "weights_uri" and getattr(known, name) != getattr(announced, name):
             return name
     return None
+
+
+def conflict(known: AdapterRegistered, announced: AdapterRegistered) -> Denied | None:
+    """Why the id is taken, or None if it was announced with exactly this before."""
+    field = difference(known, announced)
+    if field is None:
+        return None
+    before, now = getattr(known, field), getattr(announced, field)
+    what = f"another {field} ({quoted(before)}, not {quoted(now)})"
+    if field == "checksum":
+        what = f"other weights (checksum {before})"
+    message = f"Adapter {known.adapter_id} is already registered with {what}: register it under a new id."
+    return Denied(kind="conflict", code="adapter_id_taken", message=message, field=field)
 
 
 def fits_a_record(announced: AdapterRegistered) -> bool:

@@ -104,6 +104,20 @@ def test_two_announcements_differ_in_what_they_say_of_the_adapter() -> None:
     assert records.difference(known, msgspec.structs.replace(known, alias="acme/x")) == "alias"
 
 
+def test_a_conflict_names_the_weights_first_and_else_the_field_that_differs() -> None:
+    known = announcement(file_of())
+    assert records.conflict(known, msgspec.structs.replace(known, weights_uri="file:///moved")) is None
+    weights = records.conflict(known, msgspec.structs.replace(known, version="2", checksum="0" * 64))
+    assert weights is not None
+    assert weights.field == "checksum"
+    assert weights.message.endswith(
+        f"is already registered with other weights (checksum {known.checksum}): register it under a new id."
+    )
+    alpha = records.conflict(known, msgspec.structs.replace(known, alpha=77.0))
+    assert alpha is not None
+    assert f"with another alpha ({known.alpha}, not 77.0)" in alpha.message
+
+
 def test_what_a_database_cannot_keep_is_not_kept() -> None:
     assert records.fits_a_record(announcement(b""))
     assert not records.fits_a_record(announcement(b"", rank=1 << 63))
