@@ -69,13 +69,18 @@ def suffix_fault(name: str) -> Defect | None:
     return None if name.endswith(".safetensors") else _refused("names neither a .safetensors file nor a folder")
 
 
-def outside_fault() -> Defect:
+def outside_fault(prefixes: Sequence[str]) -> Defect:
     """One sentence for all that leads out, so that an answer tells nothing about what is there."""
-    return _refused("leads outside the folders that weights may come from")
+    allowed = ", ".join(f"file://{prefix}" for prefix in prefixes) or "none; only uploads are taken"
+    return _refused(f"leads outside the folders that weights may come from ({allowed})")
 
 
 def missing_fault(what: str) -> Defect:
-    return defect("weights_missing", f"There is no {what}.", _FIELD)
+    return defect("weights_missing", f"{what} does not exist.", _FIELD)
+
+
+def special_fault() -> Defect:
+    return defect("weights_missing", "weights_uri names something that is no regular file.", _FIELD)
 
 
 def _locate_path(escaped: str, prefixes: Sequence[str]) -> Source | Defect:
@@ -89,7 +94,7 @@ def _locate_path(escaped: str, prefixes: Sequence[str]) -> Source | Defect:
         return _refused("holds a relative step")
     if (pickled := pickle_fault(path.rpartition("/")[2])) is not None:
         return pickled
-    return PathSource(path=path) if is_inside(path, prefixes) else outside_fault()
+    return PathSource(path=path) if is_inside(path, prefixes) else outside_fault(prefixes)
 
 
 def _unescaped(text: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 from services.registry.core import sources
+from services.registry.core.defects import quoted
 from services.registry.core.peft_config import CONFIG_NAME, LARGEST_CONFIG_BYTES
 from services.registry.core.sources import PathSource, UploadSource
 from shared.messages.adapters import Defect
@@ -23,6 +24,10 @@ _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 class SourceUnavailable(Exception):
     """The folder that weights come from does not answer; this says nothing about the file in it."""
+
+
+class _LeadsOut(Exception):
+    """A path or a link in it leads outside the folders."""
 
 
 class Weights(Protocol):
@@ -59,7 +64,7 @@ class WeightsSources:
 
     async def _open_upload(self, digest: str) -> Weights | Defect:
         upload = _Upload(self._store, digest)
-        return upload if await upload.exists() else sources.missing_fault(f"upload with the SHA-256 {digest}")
+        return upload if await upload.exists() else sources.missing_fault(f"An upload with the SHA-256 {digest}")
 
 
 class _Upload:
@@ -102,19 +107,19 @@ def _open_path(path: str, folders: tuple[str, ...]) -> Weights | Defect:
     roots = [os.path.realpath(folder) for folder in folders]
     try:
         place = _real(path, roots)
-        if place is None:
-            return sources.outside_fault()
         if os.path.isdir(place):
             return _open_folder(place, roots)
+        if _mode(place) is None:
+            return sources.missing_fault(f"The path in weights_uri, {quoted(path)},")
         return sources.suffix_fault(os.path.basename(place)) or _open_file(place, roots)
+    except _LeadsOut:
+        return sources.outside_fault(folders)
     except OSError as error:
         raise SourceUnavailable(f"the weights cannot be read: {error.strerror}") from error
 
 
 def _open_folder(folder: str, roots: list[str]) -> Weights | Defect:
     place = _real(os.path.join(folder, sources.WEIGHTS_NAME), roots)
-    if place is None:
-        return sources.outside_fault()
     if not os.path.lexists(place):
         pickles = filter(None, (sources.pickle_fault(name) for name in sorted(os.listdir(folder))))
         return next(pickles, sources.missing_fault(f"{sources.WEIGHTS_NAME} in the folder"))
@@ -122,28 +127,31 @@ def _open_folder(folder: str, roots: list[str]) -> Weights | Defect:
 
 
 def _open_file(place: str, roots: list[str]) -> Weights | Defect:
-    if not _is_regular(place):
-        return sources.missing_fault("such file")
+    mode = _mode(place)
+    if mode is None:
+        return sources.missing_fault("The file")
+    if not stat.S_ISREG(mode):  # a pipe would wait for ever, a device never ends
+        return sources.special_fault()
     config = _real(os.path.join(os.path.dirname(place), CONFIG_NAME), roots)
-    if config is None:
-        return sources.outside_fault()
     return _File(place, _config(Path(config)))
 
 
-def _is_regular(place: str) -> bool:
-    """Nothing else is opened: a pipe would wait for ever, a device never ends. Raises OSError if nobody can tell."""
+def _mode(place: str) -> int | None:
+    """What is there, or None for nothing. Raises OSError if nobody can tell."""
     try:
-        return stat.S_ISREG(os.stat(place).st_mode)
+        return os.stat(place).st_mode
     except OSError as error:
         if error.errno in _NOWHERE:
-            return False
+            return None
         raise
 
 
-def _real(path: str, roots: list[str]) -> str | None:
-    """The path without links, or None if they lead out."""
+def _real(path: str, roots: list[str]) -> str:
+    """The path without links. Raises _LeadsOut."""
     place = os.path.realpath(path)
-    return place if sources.is_inside(place, roots) else None
+    if not sources.is_inside(place, roots):
+        raise _LeadsOut
+    return place
 
 
 def _config(path: Path) -> bytes | None:

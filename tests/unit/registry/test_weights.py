@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.registry.core import sources as sources_core
 from services.registry.core.sources import PathSource, UploadSource, locate
 from services.registry.io import weights
 from services.registry.io.inspection import Inspection, inspect
@@ -76,6 +77,15 @@ def test_c54_everything_else_is_refused_by_its_text(uri: str) -> None:
     refused = locate(uri, FOLDERS)
     assert isinstance(refused, Defect)
     assert (refused.code, refused.field) == ("weights_uri_refused", "weights_uri")
+
+
+def test_what_leads_outside_is_told_which_folders_are_allowed() -> None:
+    outside = locate("file:///etc/passwd", FOLDERS)
+    assert isinstance(outside, Defect)
+    assert outside.message.endswith("may come from (file:///srv/inbox, file:///srv/other).")
+    nowhere = locate("file:///etc/passwd", ())
+    assert isinstance(nowhere, Defect)
+    assert nowhere.message.endswith("may come from (none; only uploads are taken).")
 
 
 @pytest.mark.parametrize("name", ["adapter_model.bin", "x.pt", "x.PTH", "x.pkl", "x.ckpt"])
@@ -159,9 +169,10 @@ async def test_an_upload_may_move_to_its_final_place_between_two_readings(
 
 async def test_what_is_not_there_is_said_to_be_missing(sources: WeightsSources, inbox: Path) -> None:
     (inbox / "empty").mkdir()
-    for path in (inbox / "none", inbox / "none.safetensors", inbox / "empty"):
-        assert await refused(sources, path.as_uri()) in ("weights_missing", "weights_uri_refused")
-    assert await refused(sources, (inbox / "none.safetensors").as_uri()) == "weights_missing"
+    for name in ("none", "none.safetensors", "empty"):
+        found = await sources.open((inbox / name).as_uri())
+        assert isinstance(found, Defect)
+        assert (found.code, found.message.endswith("does not exist.")) == ("weights_missing", True), name
 
 
 async def test_a_path_that_can_name_nothing_is_missing_and_no_trouble(sources: WeightsSources, inbox: Path) -> None:
@@ -189,7 +200,8 @@ async def test_c54_a_link_that_leads_out_is_refused(sources: WeightsSources, inb
     (inbox / "config" / "adapter_model.safetensors").write_bytes(FILE)
     (inbox / "config" / "adapter_config.json").symlink_to("/etc/passwd")
     for name in ("folder", "file.safetensors", "half", "config"):
-        assert await refused(sources, (inbox / name).as_uri()) == "weights_uri_refused", name
+        found = await sources.open((inbox / name).as_uri())
+        assert found == sources_core.outside_fault((str(inbox),)), name
 
 
 async def test_a_link_within_is_followed(sources: WeightsSources, inbox: Path) -> None:
