@@ -49,8 +49,10 @@ def build_door(registry: Registry) -> FastAPI:
 
 async def _require_admin(request: Request) -> None:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not registry_of(request).is_admin(key.strip()):
+    if scheme.lower() != "bearer" or not key.strip():
         raise Problem(401, "An admin key is needed: Authorization: Bearer <key>.", "invalid_admin_key")
+    if not registry_of(request).is_admin(key.strip()):
+        raise Problem(401, "LORAFLEET_ADMIN_KEY is not this fleet's admin key.", "invalid_admin_key")
 
 
 async def _on_problem(request: Request, error: Exception) -> Response:

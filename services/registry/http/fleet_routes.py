@@ -8,19 +8,26 @@ from services.registry.adapters import unknown_adapter
 from services.registry.core.lifecycle import HELD
 from services.registry.core.records import StoredAdapter
 from services.registry.http.bodies import LoadBody
-from services.registry.http.exchange import Problem, answer, body, granted, registry_of
+from services.registry.http.exchange import Problem, answer, body, busy, granted, registry_of
+from shared.bus.port import DeadlineExceeded, NoResponders
 from shared.messages.identity import is_subject_token
 from shared.messages.operations import HoldResult
 from shared.messages.reports import TIERS
 
 _LOADABLE = TIERS[:-1]
+_SILENT = "Placement does not answer, and only it knows the fleet: its log says why."
 
 router = APIRouter()
 
 
 @router.get("/fleet")
 async def fleet(request: Request) -> Response:
-    return answer(await registry_of(request).fleet.view())
+    try:
+        return answer(await registry_of(request).fleet.view())
+    except NoResponders as error:
+        raise busy(_SILENT, "no_responders") from error
+    except DeadlineExceeded as error:
+        raise Problem(504, _SILENT, "no_answer") from error
 
 
 @router.get("/replicas/{replica_id}/state")

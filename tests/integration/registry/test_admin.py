@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from shared.bus.memory import MemoryBroker
 from shared.bus.port import Ids
 from shared.contracts import catalog
-from shared.messages.operations import AskState, HoldResult, LoadAdapter, ReplicaState, UnloadAdapter
+from shared.messages.operations import AskFleet, AskState, HoldResult, LoadAdapter, ReplicaState, UnloadAdapter
 from shared.messages.pools import pool_id
 from tests.support.adapter_files import BASE
 from tests.support.registry_errors import error_of
@@ -165,10 +165,21 @@ async def test_a_wrong_base_model_is_refused(alone: World, changes: dict[str, An
 
 
 async def test_the_fleet_is_what_placement_says(alone: World, broker: MemoryBroker) -> None:
-    assert error_of(await alone.admin.get("/internal/fleet"), 503)["code"] == "no_responders"
+    nobody = error_of(await alone.admin.get("/internal/fleet"), 503)
+    assert nobody["code"] == "no_responders"
+    assert nobody["message"].startswith("Placement does not answer")
     await FakePlacement(POOL, ("r1", "r2")).serve(broker.connect("placement"))
     fleet = (await alone.admin.get("/internal/fleet")).json()
     assert [replica["replica_id"] for replica in fleet["replicas"]] == ["r1", "r2"]
+
+
+async def test_a_placement_that_is_silent_is_named(alone: World, broker: MemoryBroker) -> None:
+    async def silent(message: AskFleet, ids: Ids) -> None:
+        return None
+
+    await broker.connect("placement").subscribe(catalog.FLEET, silent)
+    error = error_of(await alone.admin.get("/internal/fleet"), 504)
+    assert (error["code"], error["message"][:25]) == ("no_answer", "Placement does not answer")
 
 
 async def test_a_replica_that_is_not_there_is_503_and_one_that_is_silent_504(

@@ -44,6 +44,14 @@ async def test_without_the_admin_key_nothing_is_answered(alone: World, authoriza
         assert error_of(answer, 401)["code"] == "invalid_admin_key"
 
 
+async def test_no_key_and_a_wrong_key_are_told_apart(alone: World) -> None:
+    del alone.admin.headers["authorization"]
+    nothing = error_of(await alone.admin.get("/internal/keys"), 401)["message"]
+    wrong = error_of(await alone.admin.get("/internal/keys", headers={"authorization": "Bearer wrong"}), 401)["message"]
+    assert nothing == "An admin key is needed: Authorization: Bearer <key>."
+    assert wrong == "LORAFLEET_ADMIN_KEY is not this fleet's admin key."
+
+
 async def test_probes_need_no_key(alone: World) -> None:
     del alone.admin.headers["authorization"]
     assert (await alone.admin.get("/healthz")).status_code == 200
