@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.registry.core.unreadable import refusal, sender_of
 from services.registry.io.meters import Meters
 from services.registry.registrations import Registrations
 from shared.bus.port import Bus, Ids, Subscription
@@ -25,7 +26,9 @@ class Announcements:
     async def start(self) -> None:
         durable = Service.REGISTRY.value
         self._open = [
-            await self._bus.consume(catalog.ADAPTER_REGISTERED, durable, self._on_registered),
+            await self._bus.consume(
+                catalog.ADAPTER_REGISTERED, durable, self._on_registered, on_undecodable=self._on_misshapen
+            ),
             await self._bus.consume(catalog.ADAPTER_EFFECT_MISMATCH, durable, self._on_mismatch),
         ]
 
@@ -36,6 +39,18 @@ class Announcements:
     async def _on_registered(self, announced: AdapterRegistered, ids: Ids) -> None:
         """What it raises (a store or a database that is away) brings the same event again."""
         await self._registrations.register(announced, by_event=True)
+
+    async def _on_misshapen(self, payload: bytes, reason: str) -> None:
+        """Its sender is told if it can be made out; nobody else could act on it."""
+        sender = sender_of(payload)
+        outcome = refusal(sender, reason)
+        said = {"adapter_id": sender.adapter_id, "tenant_id": sender.tenant_id, "reason": reason}
+        if outcome is None:
+            self._meters.registered("unreadable")
+            _log.error("an event is no announcement and does not say whose it is", **said)
+            return
+        await self._registrations.refuse(outcome)
+        _log.warning("an event is no announcement", **said)
 
     async def _on_mismatch(self, mismatch: EffectMismatch, ids: Ids) -> None:
         self._meters.mismatched()

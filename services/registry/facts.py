@@ -31,7 +31,10 @@ def announced(message: AdapterRegistered) -> Note:
 def rejected(message: AdapterRegistered, defects: tuple[Defect, ...]) -> Note:
     """Ids that are wrong may be of any length; a message on the bus may not."""
     adapter_id, tenant_id = message.adapter_id[:LONGEST_FIELD], message.tenant_id[:LONGEST_FIELD]
-    outcome = AdapterRejected(adapter_id=adapter_id, tenant_id=tenant_id, defects=defects)
+    return refused(AdapterRejected(adapter_id=adapter_id, tenant_id=tenant_id, defects=defects))
+
+
+def refused(outcome: AdapterRejected) -> Note:
     return fact(catalog.ADAPTER_REJECTED, outcome)
 
 

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from shared.bus.port import Ids, OnMessage, OnUndecodable
 from shared.contracts.channel import Channel
 from shared.contracts.codec import BadMessage, decode
 from shared.contracts.streams import MAX_MESSAGE_BYTES
@@ -28,6 +30,25 @@ def read(channel: Channel[M, Any], payload: bytes) -> M | None:
     except BadMessage as error:
         _log.error("dropped a message: %s", error)
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Generic[M]):
+    """What a consumer does with the bytes it gets."""
+
+    channel: Channel[M, Any]
+    on_message: OnMessage[M]
+    on_undecodable: OnUndecodable | None
+
+    def call_for(self, payload: bytes, ids: Ids) -> Callable[[], Awaitable[None]] | None:
+        """The call to make, or None (logged) for bytes that nobody wants to see."""
+        try:
+            return partial(self.on_message, decode(self.channel, payload), ids)
+        except BadMessage as error:
+            if self.on_undecodable is not None:
+                return partial(self.on_undecodable, payload, error.reason)
+            _log.error("dropped a message: %s", error)
+            return None
 
 
 def bounded(payload: bytes) -> bytes:

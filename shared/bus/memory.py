@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shared.bus.answers import answer_of, answer_to
-from shared.bus.calls import Calls, Mailbox, bounded, read
+from shared.bus.calls import Calls, Mailbox, Reading, bounded, read
 from shared.bus.memory_events import Consumer, EventLog
 from shared.bus.memory_state import Bucket, MemoryStore
 from shared.bus.memory_subscriptions import Live, MemorySubscription, Question
-from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids, NoResponders, OnMessage
+from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids, NoResponders, OnMessage, OnUndecodable
 from shared.contracts.channel import Channel, Kind, Service
 from shared.contracts.codec import encode
 from shared.contracts.permissions import PASSING, is_pooled, require_kind, require_reader, require_writer
@@ -136,15 +136,23 @@ class MemoryBus:
 
         return self._listen(channel, ids, accept, mailbox.close, unanswered)
 
-    async def consume(self, channel: Channel[M, Any], durable: str, on_message: OnMessage[M]) -> MemorySubscription:
+    async def consume(
+        self,
+        channel: Channel[M, Any],
+        durable: str,
+        on_message: OnMessage[M],
+        *,
+        on_undecodable: OnUndecodable | None = None,
+    ) -> MemorySubscription:
         require_kind(channel, Kind.EVENT)
         require_reader(self._service, channel)
         self.require_connected()
         calls = Calls(f"consumer {durable} of {channel.name}")
+        reading = Reading(channel=channel, on_message=on_message, on_undecodable=on_undecodable)
 
         async def deal_with(payload: bytes) -> bool:
-            message = read(channel, payload)
-            return message is None or await calls.run(on_message, message, ())
+            call = reading.call_for(payload, ())
+            return call is None or await calls.run(call)
 
         log = self._broker.events[channel.name]
         consumer = Consumer(log.durable(consumer_name(channel, durable)), lambda: self.connected, deal_with)

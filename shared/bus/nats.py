@@ -11,12 +11,12 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from shared.bus.answers import answer_of, answer_to
-from shared.bus.calls import Calls, bounded, read
+from shared.bus.calls import Calls, Reading, bounded, read
 from shared.bus.nats_events import Consumption
 from shared.bus.nats_jetstream import MESSAGE_ID, store
 from shared.bus.nats_link import BusOptions, Link, header, status_of
 from shared.bus.nats_state import NatsStore
-from shared.bus.port import BusUnavailable, Ids, OnMessage, Subscription
+from shared.bus.port import BusUnavailable, Ids, OnMessage, OnUndecodable, Subscription
 from shared.contracts.channel import Channel, Kind, Service
 from shared.contracts.codec import encode
 from shared.contracts.permissions import PASSING, is_pooled, require_kind, require_reader, require_writer
@@ -96,10 +96,18 @@ class NatsBus:
 
         return await self._listen(channel, ids, calls, on_nats_message)
 
-    async def consume(self, channel: Channel[M, Any], durable: str, on_message: OnMessage[M]) -> Subscription:
+    async def consume(
+        self,
+        channel: Channel[M, Any],
+        durable: str,
+        on_message: OnMessage[M],
+        *,
+        on_undecodable: OnUndecodable | None = None,
+    ) -> Subscription:
         require_kind(channel, Kind.EVENT)
         require_reader(self._service, channel)
-        consumption = Consumption(self._link, channel, durable, on_message)
+        reading = Reading(channel=channel, on_message=on_message, on_undecodable=on_undecodable)
+        consumption = Consumption(self._link, durable, reading)
         await consumption.start()
         return self._adopt(consumption)
 

@@ -10,10 +10,10 @@ import msgspec
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from shared.bus.calls import Calls, read, stop
+from shared.bus.calls import Calls, Reading, stop
 from shared.bus.nats_jetstream import create_consumer, position_of
 from shared.bus.nats_link import Link, status_of
-from shared.bus.port import BusUnavailable, OnMessage
+from shared.bus.port import BusUnavailable
 from shared.contracts.channel import Channel
 from shared.contracts.streams import ACK_WAIT_S, EVENT_STREAM, consumer_name, event_stream, redelivery_delay_s
 
@@ -40,12 +40,12 @@ def consumer_config(channel: Channel[Any, Any], durable: str) -> dict[str, Any]:
 class Consumption(Generic[M]):
     """Survives the loss of the connection and of the consumer itself."""
 
-    def __init__(self, link: Link, channel: Channel[M, Any], durable: str, on_message: OnMessage[M]) -> None:
+    def __init__(self, link: Link, durable: str, reading: Reading[M]) -> None:
         self._link = link
-        self._channel = channel
+        self._reading = reading
+        self._channel = channel = reading.channel
         self._config = consumer_config(channel, durable)
         self._next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.{self._config['name']}"
-        self._on_message = on_message
         self._calls = Calls(f"consumer {durable} of {channel.name}")
         self._arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
         """None stands for "the connection was lost, ask again"."""
@@ -100,13 +100,13 @@ class Consumption(Generic[M]):
         await self._deal_with(message)
 
     async def _deal_with(self, message: Msg) -> None:
-        event = read(self._channel, message.data)
-        if event is None:
+        call = self._reading.call_for(message.data, self._channel.ids_of(message.subject))
+        if call is None:
             await self._link.publish(message.reply, b"+TERM")
             return
         renewing = asyncio.create_task(self._renew(message.reply))
         try:
-            done = await self._calls.run(self._on_message, event, self._channel.ids_of(message.subject))
+            done = await self._calls.run(call)
         except asyncio.CancelledError:
             await self._link.publish(message.reply, b"-NAK")
             raise

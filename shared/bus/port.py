@@ -8,7 +8,7 @@ that is no subject token, a message above MAX_MESSAGE_BYTES, or a channel of ano
 
 Handlers of one subscription run one after another, in order of arrival; a handler that raises is logged
 by the bus and the subscription goes on. Messages that do not decode are logged and dropped (an EVENT is
-terminated, not redelivered; the asker of an RPC gets AskFailed).
+terminated, not redelivered, unless its consumer asks to see it; the asker of an RPC gets AskFailed).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ R = TypeVar("R")
 Ids = tuple[str, ...]
 OnMessage = Callable[[M, Ids], Awaitable[None]]
 """Called with the message and the ids in its subject."""
+OnUndecodable = Callable[[bytes, str], Awaitable[None]]
+"""Called with the bytes of what is no message of the channel, and why it is none."""
 
 
 class BusUnavailable(Exception):
@@ -118,12 +120,20 @@ class Bus(Protocol):
         anything. Whatever is published after this returns arrives. `on_unanswered` is told the ids of a
         REPLY subject whose question met no responders."""
 
-    async def consume(self, channel: Channel[M, Any], durable: str, on_message: OnMessage[M]) -> Subscription:
+    async def consume(
+        self,
+        channel: Channel[M, Any],
+        durable: str,
+        on_message: OnMessage[M],
+        *,
+        on_undecodable: OnUndecodable | None = None,
+    ) -> Subscription:
         """An EVENT channel through a durable consumer, shared by all who name the same `durable`; a new
         one starts with the oldest fact. Of a FanOut.POOL reader the durable is its service's name.
 
         A message is acknowledged when its handler returns; after an exception it comes again (with a
-        growing delay). Delivery is at least once: handlers are idempotent.
+        growing delay). Delivery is at least once: handlers are idempotent. The same holds for what does not
+        decode and `on_undecodable`; without that it is logged and never comes again.
         """
 
     async def ask(self, channel: Channel[M, R], message: M, *ids: str, timeout_s: float) -> R:

@@ -18,7 +18,14 @@ _MSGPACK = msgspec.msgpack.Encoder()
 
 
 class BadMessage(ValueError):
-    """The bytes are not a message of this channel; the sentence names the channel and the field."""
+    """The bytes are not a message of this channel; the sentence names the channel and the field.
+
+    `reason` is the decoder's part of the sentence alone, empty if no decoder was asked.
+    """
+
+    def __init__(self, sentence: str, reason: str = "") -> None:
+        super().__init__(sentence)
+        self.reason = reason
 
 
 def encode(channel: Channel[M, R], message: M) -> bytes:
@@ -49,7 +56,7 @@ def _decode(name: str, codec: Codec, kind: type[M], payload: bytes) -> M:
     try:
         message: M = _decoder(codec, kind).decode(payload)  # type: ignore[arg-type]  # types are hashable
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadMessage(f"not a message of channel {name}: {error}") from error
+        raise BadMessage(f"not a message of channel {name}: {error}", str(error)) from error
     return message
 
 

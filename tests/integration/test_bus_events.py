@@ -153,6 +153,28 @@ async def test_an_undecodable_fact_is_dropped_for_good_and_the_next_one_handled(
     assert caplog.text.count("not a message of channel adapter.registered") == 1
 
 
+async def test_a_consumer_that_asks_sees_an_undecodable_fact_until_it_has_dealt_with_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline, registry, heard = await world.connect("pipeline"), await world.connect("registry"), Registrations()
+    shown, failures = Heard(), iter([RuntimeError("not this time")])
+
+    async def look(payload: bytes, reason: str) -> None:
+        await shown(payload, reason)
+        for error in failures:
+            raise error
+
+    await registry.consume(catalog.ADAPTER_REGISTERED, "registry", heard.take, on_undecodable=look)
+    await pipeline.publish(replace(catalog.ADAPTER_REGISTERED, message=AskState), AskState())
+    await pipeline.publish(catalog.ADAPTER_REGISTERED, registered("a2"))
+    assert await heard.reach(1) == ["a2"]
+    assert await shown.reach(2) == [(b"{}", "Object missing required field `adapter_id`")] * 2
+    assert "dropped" not in caplog.text
+    await pipeline.publish(catalog.ADAPTER_REGISTERED, registered("a3"))
+    assert await heard.reach(2) == ["a2", "a3"]
+    assert len(shown.calls) == 2
+
+
 async def test_a_consumer_may_close_itself_from_its_handler(world: World) -> None:
     pipeline, registry, heard, rest = (
         await world.connect("pipeline"),

@@ -10,6 +10,7 @@ from fastapi import Request, Response
 
 from services.registry.app import Registry
 from services.registry.core.aliases import Denied
+from services.registry.core.unreadable import misfit
 from shared.messages.adapters import Defect
 
 T = TypeVar("T")
@@ -72,7 +73,8 @@ async def body(request: Request, kind: type[T], *, absent: T | None = None) -> T
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         _require_json(raw)  # a wrong field is found before a missing bracket, which is the worse fault
-        raise _misfit(str(error)) from error
+        wrong = misfit(str(error))
+        raise Problem(422, wrong.message, "invalid_body", wrong.field) from error
     except _NO_JSON as error:
         raise _malformed(error) from error
 
@@ -123,14 +125,3 @@ def _require_json(raw: bytes) -> None:
 def _malformed(error: Exception) -> Problem:
     reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
     return Problem(400, f"The body is not JSON: {reason}.", "malformed_json")
-
-
-def _misfit(reason: str) -> Problem:
-    """msgspec's "Expected `int`, got `str` - at `$.rank`" as a sentence and the field in it."""
-    what, _, place = reason.partition(" - at ")
-    field = place.strip("`").removeprefix("$.") or None
-    if "unknown field" in what or "required field" in what:
-        named = what.rpartition(" ")[2].strip("`")
-        field = f"{field}.{named}" if field else named
-    text = what.replace("`", "'")
-    return Problem(422, f"{text}, at {field}." if place else f"{text}.", "invalid_body", field)
