@@ -118,8 +118,11 @@ def _reading(service: Service, channel: Channel[Any, Any]) -> tuple[str, ...]:
 
 
 def _consuming(consumer: str, subject: str) -> tuple[str, ...]:
+    """Creating names the subject, so the server can hold it against the filter that is asked for; of the older
+    DURABLE.CREATE only the body would say what is read. INFO is how clients see whether a durable exists."""
     return (
         f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.{consumer}.{subject}",
+        f"$JS.API.CONSUMER.INFO.{EVENT_STREAM}.{consumer}",
         f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.{consumer}",
         f"$JS.ACK.{EVENT_STREAM}.{consumer}.>",
     )

@@ -123,6 +123,7 @@ async def test_nobody_reads_foreign_state_or_takes_foreign_facts(server: NatsSer
     foreign_facts = [channel for channel in CHANNELS if channel.kind is Kind.EVENT and not may_read(service, channel)]
     others = [durable for durable in durables() if durable.service is not service]
     subjects = {f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.any", f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}"}
+    subjects |= {f"$JS.API.CONSUMER.DURABLE.CREATE.{EVENT_STREAM}.any"}
     subjects |= {f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.any.{channel.wildcard}" for channel in foreign_facts}
     for channel in foreign_state:
         stream, key = bucket_stream(channel), writing_subject(channel)
@@ -131,6 +132,7 @@ async def test_nobody_reads_foreign_state_or_takes_foreign_facts(server: NatsSer
     for durable in others:
         subjects |= {
             f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.{durable.name}.{durable.subject}",
+            f"$JS.API.CONSUMER.INFO.{EVENT_STREAM}.{durable.name}",
             f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.{durable.name}",
             f"$JS.ACK.{EVENT_STREAM}.{durable.name}.1.1.1.1.0",
         }

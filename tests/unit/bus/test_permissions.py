@@ -78,6 +78,7 @@ def test_who_shares_a_durable_may_use_that_one_only() -> None:
 
 def test_who_names_its_own_durables_is_kept_from_those_of_others() -> None:
     assert "$JS.API.CONSUMER.MSG.NEXT.LF_EVENTS.registry-adapter_registered" in grants(Service.CONSOLE).deny
+    assert "$JS.API.CONSUMER.INFO.LF_EVENTS.registry-adapter_registered" in grants(Service.CONSOLE).deny
     assert grants(Service.REGISTRY).deny == ()
     assert grants(Service.GATEWAY).deny == ()
 

@@ -1,0 +1,126 @@
+"""Pipelines and consoles that use the ordinary NATS client: what works, and what the server keeps from them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.js.api import ConsumerConfig
+
+from shared.bus.nats import connect
+from shared.contracts import catalog
+from shared.contracts.codec import decode, encode
+from shared.contracts.permissions import inbox_prefix
+from shared.contracts.streams import EVENT_STREAM
+from shared.messages.adapters import AdapterRejected
+from tests.support.bus_samples import registered, sample
+from tests.support.bus_worlds import DEADLINE_S, Heard
+from tests.support.nats_server import NatsServer, nats_server
+
+BOTH = pytest.mark.parametrize("user", ["pipeline", "console"])
+REJECTED = catalog.ADAPTER_REJECTED.wildcard
+NOT_ALLOWED_S = 0.5
+"""The server answers a forbidden question with silence and a line for the client's error callback."""
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    async with nats_server(tmp_path) as running:
+        yield running
+
+
+@asynccontextmanager
+async def plain(server: NatsServer, user: str, refusals: list[str] | None = None) -> AsyncIterator[Client]:
+    options = server.options(user)
+
+    async def note(error: Exception) -> None:
+        if refusals is not None:
+            refusals.append(str(error))
+
+    client = await nats.connect(
+        options.url, user=user, password=options.password, inbox_prefix=inbox_prefix(user).encode(), error_cb=note
+    )
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def tell_rejected(server: NatsServer) -> AdapterRejected:
+    registry = await connect(server.options("registry"))
+    fact: AdapterRejected = sample(AdapterRejected)
+    await registry.publish(catalog.ADAPTER_REJECTED, fact)
+    await registry.close()
+    return fact
+
+
+async def pulled(client: Client, **changes: Any) -> AdapterRejected:
+    pulling = await client.jetstream().pull_subscribe(REJECTED, durable="mine", stream=EVENT_STREAM, **changes)
+    [message] = await pulling.fetch(1, timeout=DEADLINE_S)
+    await message.ack_sync()
+    return decode(catalog.ADAPTER_REJECTED, message.data)
+
+
+@BOTH
+async def test_a_durable_pull_goes_on_where_it_was(server: NatsServer, user: str) -> None:
+    first = await tell_rejected(server)
+    async with plain(server, user) as client:
+        assert await pulled(client) == first
+    second = await tell_rejected(server)
+    async with plain(server, user) as client:
+        assert await pulled(client) == second
+        info = await client.jetstream().consumer_info(EVENT_STREAM, "mine")
+        assert (info.delivered.stream_seq, info.num_pending) == (2, 0)
+
+
+@BOTH
+async def test_a_durable_push_under_a_name_goes_on_where_it_was(server: NatsServer, user: str) -> None:
+    for _ in range(2):
+        fact, heard = await tell_rejected(server), Heard()
+        async with plain(server, user) as client:
+            config = ConsumerConfig(name="mine")
+            await client.jetstream().subscribe(REJECTED, durable="mine", stream=EVENT_STREAM, config=config, cb=heard)
+            [message] = await heard.reach(1)
+            assert decode(catalog.ADAPTER_REJECTED, message.data) == fact
+
+
+async def test_a_pipeline_is_told_that_its_event_is_stored(server: NatsServer) -> None:
+    async with plain(server, "pipeline") as client:
+        payload = encode(catalog.ADAPTER_REGISTERED, registered())
+        stored = await client.jetstream().publish(catalog.ADAPTER_REGISTERED.wildcard, payload)
+        assert (stored.stream, stored.seq) == (EVENT_STREAM, 1)
+
+
+@BOTH
+async def test_a_consumer_does_not_read_what_its_subject_does_not_name(server: NatsServer, user: str) -> None:
+    """The filter in the body of the question is the one that counts; it must be the subject's."""
+    wide: tuple[dict[str, Any], ...] = (
+        {"filter_subject": catalog.ADAPTER_REGISTERED.wildcard},
+        {"filter_subject": "lf.v1.evt.>"},
+        {},
+        {"filter_subjects": [REJECTED, catalog.ADAPTER_REGISTERED.wildcard]},
+        {"filter_subject": REJECTED, "filter_subjects": [catalog.ADAPTER_REGISTERED.wildcard]},
+    )
+    async with plain(server, user) as client:
+        for filters in wide:
+            body = {"stream_name": EVENT_STREAM, "config": {"name": "mine", "ack_policy": "none", **filters}}
+            subject = f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.mine.{REJECTED}"
+            answer = await client.request(subject, json.dumps(body).encode(), timeout=DEADLINE_S)
+            assert json.loads(answer.data)["error"]["code"] == 400, filters
+
+
+@BOTH
+async def test_the_older_way_to_a_durable_names_no_subject_and_is_refused(server: NatsServer, user: str) -> None:
+    refusals: list[str] = []
+    async with plain(server, user, refusals) as client:
+        js = client.jetstream(timeout=NOT_ALLOWED_S)
+        with pytest.raises(asyncio.TimeoutError):
+            await js.subscribe(REJECTED, durable="mine", stream=EVENT_STREAM)
+    assert [refusal for refusal in refusals if "consumer.durable.create" in refusal.lower()]
