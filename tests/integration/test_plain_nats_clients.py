@@ -37,15 +37,17 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 
 @asynccontextmanager
-async def plain(server: NatsServer, user: str, refusals: list[str] | None = None) -> AsyncIterator[Client]:
-    options = server.options(user)
+async def plain(
+    server: NatsServer, user: str, refusals: list[str] | None = None, prefix: str = ""
+) -> AsyncIterator[Client]:
+    options, inbox = server.options(user), prefix or inbox_prefix(user)
 
     async def note(error: Exception) -> None:
         if refusals is not None:
             refusals.append(str(error))
 
     client = await nats.connect(
-        options.url, user=user, password=options.password, inbox_prefix=inbox_prefix(user).encode(), error_cb=note
+        options.url, user=user, password=options.password, inbox_prefix=inbox.encode(), error_cb=note
     )
     try:
         yield client
@@ -96,6 +98,33 @@ async def test_a_pipeline_is_told_that_its_event_is_stored(server: NatsServer) -
         payload = encode(catalog.ADAPTER_REGISTERED, registered())
         stored = await client.jetstream().publish(catalog.ADAPTER_REGISTERED.wildcard, payload)
         assert (stored.stream, stored.seq) == (EVENT_STREAM, 1)
+
+
+async def test_without_its_inbox_prefix_a_pipeline_hears_nothing_though_its_event_is_stored(server: NatsServer) -> None:
+    payload, refusals = encode(catalog.ADAPTER_REGISTERED, registered()), list[str]()
+    async with plain(server, "pipeline", refusals, prefix="_INBOX") as client:
+        with pytest.raises(asyncio.TimeoutError):
+            await client.jetstream(timeout=NOT_ALLOWED_S).publish(catalog.ADAPTER_REGISTERED.wildcard, payload)
+    assert [refusal for refusal in refusals if "subscription to" in refusal.lower()]
+    async with plain(server, "pipeline") as client:
+        assert (await client.jetstream().publish(catalog.ADAPTER_REGISTERED.wildcard, payload)).seq == 2
+
+
+async def test_a_durable_with_a_threshold_is_the_pipeline_s_to_ask_for(server: NatsServer) -> None:
+    await tell_rejected(server)
+    async with plain(server, "pipeline") as client:
+        await pulled(client, config=ConsumerConfig(inactive_threshold=3600.0))
+        info = await client.jetstream().consumer_info(EVENT_STREAM, "mine")
+        assert info.config.inactive_threshold == 3600.0
+
+
+@BOTH
+async def test_a_stream_that_is_not_named_is_looked_for_in_vain(server: NatsServer, user: str) -> None:
+    refusals: list[str] = []
+    async with plain(server, user, refusals) as client:
+        with pytest.raises(asyncio.TimeoutError):
+            await client.jetstream(timeout=NOT_ALLOWED_S).pull_subscribe(REJECTED, durable="mine")
+    assert [refusal for refusal in refusals if "stream.names" in refusal.lower()]
 
 
 @BOTH
