@@ -53,4 +53,7 @@ def _demo_env(environ: Mapping[str, str], start: Path) -> dict[str, str]:
 def _value(values: Mapping[str, str], name: str) -> str:
     if value := values.get(f"LORAFLEET_{name}"):
         return value
-    raise NotConfigured(f"LORAFLEET_{name} is not set and no .lorafleet/demo.env was found: run `make up` first.")
+    raise NotConfigured(
+        f"LORAFLEET_{name} is not set and no .lorafleet/demo.env was found: run `make up` first, "
+        "or `set -a; source <folder>/.lorafleet/demo.env; set +a`."
+    )

@@ -22,7 +22,7 @@ def test_variables_win_over_the_file(tmp_path: Path) -> None:
 
 
 def test_without_a_fleet_the_missing_value_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotConfigured, match="LORAFLEET_URL is not set"):
+    with pytest.raises(NotConfigured, match=r"LORAFLEET_URL is not set .*`make up` first, or `set -a; source "):
         find_connection({"LORAFLEET_HOME": str(tmp_path)}, tmp_path)
 
 
