@@ -56,8 +56,9 @@ def shell(checkout: Path) -> Iterator[dict[str, str]]:
 
 def run(command: str, checkout: Path, shell: dict[str, str]) -> str:
     argv = ["bash", "-euo", "pipefail", "-c", command]
-    done = subprocess.run(argv, cwd=checkout, env=shell, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}  # as a terminal shows them
+    done = subprocess.run(argv, cwd=checkout, env=shell, **both, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}"
     return done.stdout
 
 

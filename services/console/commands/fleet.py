@@ -41,7 +41,7 @@ def chat(arguments: argparse.Namespace, door: Door, out: Output) -> None:
             out.text("\n")
     if arguments.verbose:
         names = ("x-adapter-id", "x-adapter-tier", "x-request-id")
-        out.text("".join(f"{name}: {headers.get(name, '-')}\n" for name in names))
+        out.remark("\n".join(f"{name}: {headers.get(name, '-')}" for name in names))
 
 
 def _state(replica: dict[str, Any]) -> str:

@@ -20,6 +20,17 @@ class Output:
     def record(self, record: Any, sentence: str) -> None:
         self._print(json.dumps(record, indent=2) if self._as_json else sentence)
 
+    def remark(self, text: str) -> None:
+        """Not what was asked for, but about it: on stderr, so that a script's `$(…)` takes the answer alone."""
+        if not self._as_json:
+            sys.stdout.flush()
+            sys.stderr.write(text + "\n")
+
+    def failure(self, answer: object) -> None:
+        """What the fleet said, for scripts; people read the sentence on stderr."""
+        if self._as_json:
+            self._print(json.dumps(answer, indent=2))
+
     def text(self, text: str) -> None:
         """Without a line break: for text that arrives in pieces."""
         sys.stdout.write(text)

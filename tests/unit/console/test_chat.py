@@ -52,7 +52,9 @@ def test_the_deltas_become_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_verbose_tells_who_answered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     chat(monkeypatch, Answer(200, (chunk("x") + DONE).encode(), HEADERS), "--verbose")
-    assert capsys.readouterr().out.splitlines()[1:] == ["x-adapter-id: a1", "x-adapter-tier: ram", "x-request-id: r1"]
+    said = capsys.readouterr()
+    assert said.out == "x\n"
+    assert said.err.splitlines() == ["x-adapter-id: a1", "x-adapter-tier: ram", "x-request-id: r1"]
 
 
 def test_a_refusal_is_the_gateways_sentence(
