@@ -24,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except CommandFailed as error:
+        if error.answer is not None:
+            Output(arguments.json).failure(error.answer)
         return _fail(str(error), error.code)
     except NotConfigured as error:
         return _fail(str(error), UNREACHABLE)

@@ -17,7 +17,9 @@ def alias_set(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     if arguments.expect is not None:
         body["expected_adapter_id"] = arguments.expect
     answer = admin.put(_alias_path(arguments.alias), body)
-    out.record(answer, f"{arguments.alias} -> {answer['adapter_id']}")
+    before = answer.get("previous_adapter_id")
+    story = f"before: {before}" if before else "a new alias: it has meant nothing else"
+    out.record(answer, f"{arguments.alias} -> {answer['adapter_id']} ({story})")
 
 
 def alias_rollback(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
@@ -32,7 +34,8 @@ def alias_list(arguments: argparse.Namespace, admin: Admin, out: Output) -> None
 def key_create(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     body = {"tenant_id": arguments.tenant, "may_call_base": arguments.base}
     answer = admin.post("/internal/keys", body)
-    out.record(answer, f"{answer['api_key']}\n(key id {answer['key_id']}; the key is not shown again)")
+    out.record(answer, answer["api_key"])
+    out.remark(f"(key id {answer['key_id']}; the key is not shown again)")
 
 
 def key_list(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
@@ -45,8 +48,10 @@ def key_revoke(arguments: argparse.Namespace, admin: Admin, out: Output) -> None
 
 
 def tenant_create(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    answer = admin.post("/internal/tenants", {"tenant_id": arguments.tenant, "weight": arguments.weight})
-    out.record(answer, f"tenant {arguments.tenant} is known")
+    body = {"tenant_id": arguments.tenant, "weight": arguments.weight}
+    answer, created = admin.create("/internal/tenants", body)
+    story = "is created" if created else f"exists already; its weight is {answer['weight']} now"
+    out.record(answer, f"tenant {arguments.tenant} {story}")
 
 
 def tenant_list(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:

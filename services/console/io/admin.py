@@ -11,16 +11,22 @@ import httpx
 import msgspec
 
 from services.console.core.outcome import UNREACHABLE, exit_code
+from services.console.core.refusals import Refusal, told
 
 _CHUNK_BYTES = 1 << 20
 
 
 class CommandFailed(Exception):
-    """One sentence for stderr and the exit code that goes with it."""
+    """One sentence for stderr and the exit code that goes with it; `answer` is the fleet's own JSON, if it gave any."""
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, code: int, answer: object = None) -> None:
         super().__init__(message)
         self.code = code
+        self.answer = answer
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    error: Refusal
 
 
 class Admin:
@@ -43,6 +49,11 @@ class Admin:
     def post(self, path: str, body: object = None) -> Any:
         return self._call("POST", path, content=msgspec.json.encode({} if body is None else body))
 
+    def create(self, path: str, body: object) -> tuple[Any, bool]:
+        """POST what may be there already; the answer, and whether it is new."""
+        answer = self._send("POST", path, content=msgspec.json.encode(body))
+        return answer.json(), answer.status_code == httpx.codes.CREATED
+
     def put(self, path: str, body: object) -> Any:
         return self._call("PUT", path, content=msgspec.json.encode(body))
 
@@ -55,23 +66,26 @@ class Admin:
         return str(answer["weights_uri"])
 
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        answer = self._send(method, path, **arguments)
+        return answer.json() if answer.content else None
+
+    def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
             answer = self._http.request(method, path, **arguments)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CommandFailed(f"No answer from {self._url}: is the fleet up? ({error})", UNREACHABLE) from error
         if answer.status_code >= 400:
-            raise CommandFailed(_sentence(answer), exit_code(answer.status_code))
-        return answer.json() if answer.content else None
+            raise _failed(answer)
+        return answer
 
 
-def _sentence(answer: httpx.Response) -> str:
-    """The envelope's message, with every defect of a registration on a line of its own."""
+def _failed(answer: httpx.Response) -> CommandFailed:
+    code = exit_code(answer.status_code)
     try:
-        error = answer.json()["error"]
-        defects = [f"  {defect['code']}: {defect['message']}" for defect in error.get("defects") or ()]
-        return "\n".join([str(error["message"]), *defects])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{answer.request.url.path} answered {answer.status_code}: {answer.text[:200]}"
+        refusal = msgspec.json.decode(answer.content, type=_Envelope).error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return CommandFailed(f"{answer.request.url.path} answered {answer.status_code}: {answer.text[:200]}", code)
+    return CommandFailed(told(refusal), code, answer.json())
 
 
 def _chunks(file: Path) -> Iterator[bytes]:

@@ -76,7 +76,7 @@ def test_every_defect_of_a_registration_has_a_line(tmp_path: Path, capsys: pytes
     (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
     assert main(["adapters", "register", str(tmp_path), "--tenant", "acme"]) == REFUSED
     assert capsys.readouterr().err.splitlines() == [
-        "2 defects.", "  rank_too_large: rank 64 over 16.", "  bias: bias is set.",
+        "It was refused for several reasons:", "  rank_too_large: rank 64 over 16.", "  bias: bias is set.",
     ]  # fmt: skip
 
 
