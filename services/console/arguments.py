@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from services.console.commands import access, adapters, fleet
+from services.console.commands import access, adapters, bases, fleet
+from shared.messages.adapters import STATES
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,17 +59,20 @@ def _fleet(commands: argparse._SubParsersAction) -> None:
 def _adapters(commands: argparse._SubParsersAction) -> None:
     group = _group(commands, "adapters", "register and inspect adapters")
     register = _leaf(group, "register", adapters.register, "upload a PEFT folder and register it")
-    register.add_argument("folder")
+    register.add_argument("folder", nargs="+", help="one folder, as PEFT's save_pretrained leaves it")
     register.add_argument("--tenant", required=True)
     register.add_argument("--id", help="adapter id (default: tenant, folder name and checksum)")
     register.add_argument("--version", help="default: the first digits of the checksum")
-    register.add_argument("--base", help="base model hash (default: the fleet's only one)")
+    register.add_argument("--base", help="base model hash (default: the only one with a ready replica)")
     register.add_argument("--alias", help="deploy under this alias once it is active")
     register.add_argument("--wait", action="store_true", help="return once it is active, or say why it is not")
     register.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS")
-    _leaf(group, "list", adapters.listing, "all adapters").add_argument("--tenant")
+    listing = _leaf(group, "list", adapters.listing, "all adapters")
+    listing.add_argument("--tenant")
+    listing.add_argument("--status", choices=STATES, metavar="STATUS", help=", ".join(STATES))
     _leaf(group, "show", adapters.show, "one adapter with its history").add_argument("adapter_id")
     _leaf(group, "retire", adapters.retire, "drop an adapter that no alias names").add_argument("adapter_id")
+    _leaf(_group(commands, "bases", "base models"), "list", bases.listing, "all base models the fleet knows")
 
 
 def _access(commands: argparse._SubParsersAction) -> None:

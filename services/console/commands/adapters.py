@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from services.console.commands.bases import default_base
 from services.console.commands.output import Output
 from services.console.core.outcome import REFUSED, USAGE
 from services.console.core.peft_folder import Identity, PeftConfig, UnclearConfig, peft_config, registration
@@ -22,7 +23,7 @@ _POLL_S = 0.2
 
 def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     """Upload the weights of a folder and register them; with --wait, until they are active."""
-    folder = Path(arguments.folder)
+    folder = _only_folder(arguments.folder)
     weights = folder / "adapter_model.safetensors"
     config = _read_config(folder, weights)
     checksum = _sha256(weights)
@@ -30,7 +31,7 @@ def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
         tenant_id=arguments.tenant,
         adapter_id=arguments.id or f"{arguments.tenant}-{folder.resolve().name}-{checksum[:8]}",
         version=arguments.version or checksum[:8],
-        base_model_hash=arguments.base or _only_base(admin),
+        base_model_hash=arguments.base or default_base(admin),
     )
     uri = admin.upload(weights, checksum)
     answer = admin.post("/internal/adapters", registration(config, identity, uri, checksum, arguments.alias))
@@ -40,7 +41,8 @@ def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
 
 
 def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    params = {"tenant_id": arguments.tenant} if arguments.tenant else {}
+    asked = {"tenant_id": arguments.tenant, "status": arguments.status}
+    params = {name: value for name, value in asked.items() if value}
     out.rows(admin.get("/internal/adapters", **params)["adapters"], _COLUMNS)
 
 
@@ -56,6 +58,15 @@ def retire(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
 
 def _path(adapter_id: str) -> str:
     return f"/internal/adapters/{quote(adapter_id, safe='')}"
+
+
+def _only_folder(folders: list[str]) -> Path:
+    if len(folders) > 1:
+        raise CommandFailed(f"{len(folders)} folders were given: register one folder at a time.", USAGE)
+    folder = Path(folders[0])
+    if folder.is_file():
+        raise CommandFailed(f"{folder} is a file: give the folder around it.", USAGE)
+    return folder
 
 
 def _read_config(folder: Path, weights: Path) -> PeftConfig:
@@ -74,14 +85,6 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _only_base(admin: Admin) -> str:
-    """The fleet's base model, if there is one only: nobody should have to type its hash."""
-    bases = admin.get("/internal/base-models")["base_models"]
-    if len(bases) != 1:
-        raise CommandFailed(f"The fleet serves {len(bases)} base models: name one by --base <hash>.", USAGE)
-    return str(bases[0]["base_model_hash"])
-
-
 def _wait(admin: Admin, adapter_id: str, timeout_s: float) -> dict[str, Any]:
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -89,7 +92,7 @@ def _wait(admin: Admin, adapter_id: str, timeout_s: float) -> dict[str, Any]:
         if answer["status"] == "active":
             return answer
         if answer["status"] in _SETTLED:
-            raise CommandFailed(f"{adapter_id} is {answer['status']}: {answer.get('reason', '')}", REFUSED)
+            raise CommandFailed(f"{adapter_id} is {answer['status']}: {answer.get('reason', '')}", REFUSED, answer)
         if time.monotonic() > deadline_s:
-            raise CommandFailed(f"{adapter_id} is still {answer['status']} after {timeout_s:.0f} s.", REFUSED)
+            raise CommandFailed(f"{adapter_id} is still {answer['status']} after {timeout_s:g} s.", REFUSED, answer)
         time.sleep(_POLL_S)

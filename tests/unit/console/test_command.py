@@ -14,13 +14,20 @@ import pytest
 
 from services.console.__main__ import main
 from services.console.core.outcome import BROKEN, INTERRUPTED, OK, REFUSED, UNREACHABLE, USAGE
+from shared.messages.pools import pool_id
 from tests.support.scripted_http import Answer, Asked, answering
 
 ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/internal/aliases"): (200, {"aliases": [{"alias": "acme/a:prod", "adapter_id": "a1"}]}),
     ("PUT", "/internal/aliases/acme/a:prod"): (409, {"error": {"message": "a1 is not active.", "code": "conflict"}}),
     ("GET", "/internal/keys"): (503, {"error": {"message": "The database is away.", "code": "unavailable"}}),
-    ("GET", "/internal/base-models"): (200, {"base_models": [{"base_model_hash": "b" * 64}]}),
+    ("GET", "/internal/base-models"): (200, {"base_models": [{"base_model_hash": "b" * 64, "name": "tiny"}]}),
+    ("GET", "/internal/adapters?status=failed"): (200, {"adapters": [{"adapter_id": "a9", "status": "failed"}]}),
+    ("GET", "/internal/adapters/a1"): (200, {"adapter_id": "a1", "status": "evaluating"}),
+    ("PUT", "/internal/aliases/acme/new"): (200, {"adapter_id": "a1", "previous_adapter_id": None}),
+    ("PUT", "/internal/aliases/acme/old"): (200, {"adapter_id": "a2", "previous_adapter_id": "a1"}),
+    ("POST", "/internal/keys"): (201, {"api_key": "lf-secret", "key_id": "k1"}),
+    ("POST", "/internal/tenants"): (201, {"tenant_id": "acme", "weight": 1.0}),
     ("POST", "/internal/adapters"): (
         422,
         {"error": {"message": "2 defects.", "defects": [
@@ -38,11 +45,18 @@ def answer(asked: Asked) -> Answer:
 
 
 @pytest.fixture(autouse=True)
-def admin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with answering(answer) as address:
+def admin(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Asked]]:
+    """What the server was asked."""
+    asked: list[Asked] = []
+
+    def note(request: Asked) -> Answer:
+        asked.append(request)
+        return answer(request)
+
+    with answering(note) as address:
         for name, value in {"URL": address, "ADMIN_URL": address, "API_KEY": "k", "ADMIN_KEY": "a"}.items():
             monkeypatch.setenv(f"LORAFLEET_{name}", value)
-        yield
+        yield asked
 
 
 def test_a_listing_is_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,13 +84,100 @@ def test_nobody_there_is_exit_code_3(
     assert "is the fleet up?" in capsys.readouterr().err
 
 
-def test_every_defect_of_a_registration_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     config = {"r": 64, "lora_alpha": 8, "target_modules": ["q_proj"]}
     (tmp_path / "adapter_config.json").write_text(json.dumps(config))
     (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
-    assert main(["adapters", "register", str(tmp_path), "--tenant", "acme"]) == REFUSED
-    assert capsys.readouterr().err.splitlines() == [
+    return tmp_path
+
+
+def test_every_defect_of_a_registration_has_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["adapters", "register", str(folder), "--tenant", "acme"]) == REFUSED
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
         "It was refused for several reasons:", "  rank_too_large: rank 64 over 16.", "  bias: bias is set.",
+    ]  # fmt: skip
+
+
+def test_a_script_reads_why_a_registration_was_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["adapters", "register", str(folder), "--tenant", "acme", "--json"]) == REFUSED
+    assert json.loads(capsys.readouterr().out) == ANSWERS["POST", "/internal/adapters"][1]
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_an_adapter_that_takes_too_long_is_told_with_the_time_that_was_given(
+    more: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(ANSWERS, ("POST", "/internal/adapters"), (201, {"adapter_id": "a1", "status": "verified"}))
+    words = ["adapters", "register", str(folder), "--tenant", "acme", "--id", "a1", "--wait", "--timeout", "0.1"]
+    assert main([*words, *more]) == REFUSED
+    said = capsys.readouterr()
+    assert said.err == "a1 is still evaluating after 0.1 s.\n"
+    assert (json.loads(said.out)["status"] if more else said.out) == ("evaluating" if more else "")
+
+
+def test_one_folder_is_registered_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["adapters", "register", "a", "b", "c", "--tenant", "acme"]) == USAGE
+    assert capsys.readouterr().err == "3 folders were given: register one folder at a time.\n"
+
+
+def test_a_file_is_no_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / "adapter_model.safetensors"
+    assert main(["adapters", "register", str(file), "--tenant", "acme"]) == USAGE
+    assert capsys.readouterr().err == f"{file} is a file: give the folder around it.\n"
+
+
+def test_of_several_base_models_the_one_that_is_served_is_meant(
+    folder: Path, admin: list[Asked], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bases = [{"base_model_hash": digit * 64, "name": f"model-{digit}"} for digit in "bc"]
+    monkeypatch.setitem(ANSWERS, ("GET", "/internal/base-models"), (200, {"base_models": bases}))
+    replicas = [{"ready": True, "pool_id": pool_id("c" * 64, 16)}, {"ready": False, "pool_id": pool_id("b" * 64, 16)}]
+    monkeypatch.setitem(ANSWERS, ("GET", "/internal/fleet"), (200, {"replicas": replicas}))
+    main(["adapters", "register", str(folder), "--tenant", "acme"])
+    assert json.loads(admin[-1].body)["base_model_hash"] == "c" * 64
+    monkeypatch.setitem(ANSWERS, ("GET", "/internal/fleet"), (200, {"replicas": []}))
+    assert main(["adapters", "register", str(folder), "--tenant", "acme"]) == USAGE
+    said = capsys.readouterr().err
+    assert all(f"{base['base_model_hash']}  {base['name']}" in said for base in bases)
+
+
+def test_base_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bases", "list"]) == OK
+    assert f"tiny  {'b' * 64}" in capsys.readouterr().out
+
+
+def test_adapters_are_listed_by_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["adapters", "list", "--status", "failed"]) == OK
+    assert "a9" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main(["adapters", "list", "--status", "lost"])
+
+
+def test_a_new_key_stands_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "create", "--tenant", "acme"]) == OK
+    said = capsys.readouterr()
+    assert said.out == "lf-secret\n"
+    assert "key id k1" in said.err
+
+
+def test_a_tenant_is_created_or_there_already(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tenants", "create", "acme"]) == OK
+    assert capsys.readouterr().out == "tenant acme is created\n"
+    monkeypatch.setitem(ANSWERS, ("POST", "/internal/tenants"), (200, {"tenant_id": "acme", "weight": 1.0}))
+    assert main(["tenants", "create", "acme"]) == OK
+    assert capsys.readouterr().out == "tenant acme exists already; its weight is 1.0 now\n"
+
+
+def test_an_alias_says_what_it_meant_before(capsys: pytest.CaptureFixture[str]) -> None:
+    for alias in ("acme/new", "acme/old"):
+        assert main(["alias", "set", alias, "a1"]) == OK
+    assert capsys.readouterr().out.splitlines() == [
+        "acme/new -> a1 (a new alias: it has meant nothing else)", "acme/old -> a2 (before: a1)",
     ]  # fmt: skip
 
 
