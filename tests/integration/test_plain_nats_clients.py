@@ -18,7 +18,7 @@ from shared.bus.nats import connect
 from shared.contracts import catalog
 from shared.contracts.codec import decode, encode
 from shared.contracts.permissions import inbox_prefix
-from shared.contracts.streams import EVENT_STREAM
+from shared.contracts.streams import EVENT_STREAM, event_stream
 from shared.messages.adapters import AdapterRejected
 from tests.support.bus_samples import registered, sample
 from tests.support.bus_worlds import DEADLINE_S, Heard
@@ -132,7 +132,7 @@ async def test_a_consumer_does_not_read_what_its_subject_does_not_name(server: N
     """The filter in the body of the question is the one that counts; it must be the subject's."""
     wide: tuple[dict[str, Any], ...] = (
         {"filter_subject": catalog.ADAPTER_REGISTERED.wildcard},
-        {"filter_subject": "lf.v1.evt.>"},
+        {"filter_subject": event_stream().subjects[0]},
         {},
         {"filter_subjects": [REJECTED, catalog.ADAPTER_REGISTERED.wildcard]},
         {"filter_subject": REJECTED, "filter_subjects": [catalog.ADAPTER_REGISTERED.wildcard]},

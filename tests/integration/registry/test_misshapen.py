@@ -8,17 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.registry import registrations
 from services.registry.io import outbox_rows
 from services.registry.io.database import DatabaseUnavailable
 from shared.bus.port import Bus
 from shared.contracts import catalog
+from shared.contracts.channel import Channel
 from tests.support.registry_watch import eventually, heard
 from tests.support.registry_world import World
 
 
 async def tell(pipeline: Bus, said: object) -> None:
-    await pipeline.publish(replace(catalog.ADAPTER_REGISTERED, message=object), said)
+    channel: Channel[Any, Any] = catalog.ADAPTER_REGISTERED
+    await pipeline.publish(replace(channel, message=object), said)
 
 
 async def test_its_sender_is_told_what_is_wrong_and_nothing_is_kept(here: World, pipeline: Bus) -> None:
@@ -43,7 +44,7 @@ async def test_its_sender_is_told_even_if_the_database_was_away(
             raise outage
         await append(*arguments)
 
-    monkeypatch.setattr(registrations.outbox_rows, "append", stumbling)
+    monkeypatch.setattr(outbox_rows, "append", stumbling)
     [rejected] = await heard(pipeline, catalog.ADAPTER_REJECTED)
     await tell(pipeline, {"adapter_id": "v1", "tenant_id": "acme"})
     [found] = await rejected.first()

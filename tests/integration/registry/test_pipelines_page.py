@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from shared.contracts import catalog
 from shared.messages.adapters import AdapterRegistered
 from tests.support.bus_worlds import NatsWorld, world_of
 from tests.support.registry_world import FakeReplica, World
@@ -64,7 +65,7 @@ async def run(program: Path, buses: NatsWorld, announcement: object) -> tuple[st
 async def test_it_prints_that_a_good_adapter_is_active(here: World, program: Path, buses: NatsWorld) -> None:
     announced = here.announce("v1", alias="acme/support:prod")
     subject, told = await run(program, buses, announced)
-    assert subject == "lf.v1.evt.adapter.activated"
+    assert subject == catalog.ADAPTER_ACTIVATED.subject()
     assert (told["adapter_id"], told["digest"]) == ("v1", announced.checksum)
     assert await here.status("v1") == "active"
 
@@ -74,10 +75,10 @@ async def test_it_prints_every_defect_and_then_that_the_corrected_one_is_active(
 ) -> None:
     right = here.announce("v1")
     subject, told = await run(program, buses, msgspec.structs.replace(right, rank=64, alpha=-1.0))
-    assert (subject, told["adapter_id"]) == ("lf.v1.evt.adapter.rejected", "v1")
+    assert (subject, told["adapter_id"]) == (catalog.ADAPTER_REJECTED.subject(), "v1")
     assert {"rank_too_high", "alpha_invalid"} <= {defect["code"] for defect in told["defects"]}
     subject, _ = await run(program, buses, right)
-    assert subject == "lf.v1.evt.adapter.activated"
+    assert subject == catalog.ADAPTER_ACTIVATED.subject()
 
 
 async def test_it_prints_why_an_adapter_failed(
@@ -86,7 +87,7 @@ async def test_it_prints_why_an_adapter_failed(
     for replica in replicas:
         replica.passed, replica.reason = False, "no effect"
     subject, told = await run(program, buses, here.announce("v1"))
-    assert subject == "lf.v1.evt.adapter.failed"
+    assert subject == catalog.ADAPTER_FAILED.subject()
     assert "no effect" in told["reason"]
 
 
@@ -99,7 +100,7 @@ async def test_it_prints_which_field_is_not_of_the_right_shape(
 ) -> None:
     announced: dict[str, Any] = msgspec.to_builtins(here.announce("v1"))
     subject, told = await run(program, buses, {**announced, **changes})
-    assert (subject, told["adapter_id"], told["tenant_id"]) == ("lf.v1.evt.adapter.rejected", "v1", "acme")
+    assert (subject, told["adapter_id"], told["tenant_id"]) == (catalog.ADAPTER_REJECTED.subject(), "v1", "acme")
     [defect] = told["defects"]
     assert (defect["code"], defect["field"]) == ("invalid_announcement", field)
     assert field in defect["message"]
