@@ -51,7 +51,8 @@ class Link:
         self._established = False
         self._refused = asyncio.Event()
         self._broken = asyncio.Event()
-        """Set while a connection that stood is lost: what was asked over it gets no answer any more."""
+        """Set when the connection that stands now is lost (the next one has an event of its own): what was asked
+        over it gets no answer any more."""
 
     @property
     def connected(self) -> bool:
@@ -59,7 +60,7 @@ class Link:
 
     async def open(self) -> None:
         """Raises BusUnavailable with one sentence if there is no connection after a few seconds."""
-        connecting = asyncio.create_task(self._connect())
+        connecting = asyncio.create_task(self._connect_at_last())
         refused = asyncio.create_task(self._refused.wait())
         await asyncio.wait({connecting, refused}, timeout=FIRST_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
         refused.cancel()
@@ -169,6 +170,16 @@ class Link:
         await self._client.flush(timeout=SETTLE_S)
         await self._client.flush(timeout=SETTLE_S)
 
+    async def _connect_at_last(self) -> None:
+        """A server that refuses a password may close before its word is read: asked again, it says why."""
+        while True:
+            try:
+                return await self._connect()
+            except ConnectionResetError as error:
+                self._errors.last = in_words(error)
+                self._client = Client()
+                await asyncio.sleep(RECONNECT_WAIT_S)
+
     async def _connect(self) -> None:
         options = self._options
         await self._client.connect(
@@ -184,12 +195,12 @@ class Link:
             self._refused.set()
 
     async def _on_disconnect(self) -> None:
-        self._broken.set()
+        broken, self._broken = self._broken, asyncio.Event()
+        broken.set()
         if self._established:
             _log.warning("lost the connection to NATS at %s", self._options.url)
 
     async def _on_reconnect(self) -> None:
-        self._broken.clear()
         _log.warning("connected to NATS at %s again", self._options.url)
         for notify in list(self._watchers):
             notify()

@@ -76,6 +76,22 @@ async def test_a_wrong_password_is_told_at_once_and_not_repeated(world: NatsWorl
     assert "wrong-one" not in str(failure.value)
 
 
+async def test_a_connection_that_is_reset_before_the_server_has_spoken_is_tried_again(
+    world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connecting, resets = Client.connect, [ConnectionResetError("reset by peer")]
+
+    async def reset_once(self: Client, *given: Any, **named: Any) -> None:
+        if resets:
+            raise resets.pop()
+        await connecting(self, *given, **named)
+
+    monkeypatch.setattr(Client, "connect", reset_once)
+    bus = await connect(world.server.options("gateway"))
+    assert bus.connected
+    await bus.close()
+
+
 async def test_a_user_who_is_no_service_is_refused(world: NatsWorld) -> None:
     with pytest.raises(ValueError, match="provision"):
         await connect(world.server.options(PROVISIONER))
@@ -87,8 +103,8 @@ async def test_everything_goes_on_after_a_restart(world: NatsWorld, kill: bool) 
     changes, facts, pid = Heard(), Heard(), world.server.pid
     await gateway.state(catalog.TENANT).watch(changes)
     await registry.consume(catalog.ADAPTER_REGISTERED, "registry", facts)
-    await world.server.restart(kill=kill)
-    await until(lambda: registry.connected and gateway.connected and pipeline.connected)
+    await world.lose(kill=kill)
+    await world.find()
     assert world.server.pid != pid
     await registry.state(catalog.TENANT).put(tenant("t1"), "t1")
     await pipeline.publish(catalog.ADAPTER_REGISTERED, registered())
@@ -318,8 +334,8 @@ async def test_a_watch_outlives_whatever_the_client_raises(
         return await subscribe(self, *given, **named)
 
     monkeypatch.setattr(Client, "subscribe", failing_once)
-    await world.server.restart(kill=True)
+    await world.lose()
+    await world.find()
     await raised.wait()
-    await until(lambda: registry.connected)
     await tenants.put(tenant("a"), "a")
     await heard.reach(1)

@@ -57,8 +57,8 @@ class NatsWorld:
         self._buses.append(await connect(self.server.options(service)))
         return self._buses[-1]
 
-    async def lose(self) -> None:
-        await self.server.kill()
+    async def lose(self, *, kill: bool = True) -> None:
+        await (self.server.kill() if kill else self.server.stop())
         await until(lambda: not any(bus.connected for bus in self._buses))
 
     async def find(self) -> None:
