@@ -20,6 +20,7 @@ class Errors:
 
     def __init__(self, user: str) -> None:
         self.last = "it did not answer"
+        self._refusal = ""
         self._user = user
         self._denied: set[str] = set()
         self._drops = 0
@@ -27,6 +28,8 @@ class Errors:
 
     def note(self, error: Exception, *, connected: bool) -> None:
         self.last = in_words(error)
+        if self.is_refusal(error):
+            self._refusal = self.last
         denied = _DENIED.search(self.last)
         if denied:
             self._denied.add(denied.group(2))
@@ -37,6 +40,11 @@ class Errors:
             _log.error("NATS: %s", self.last)
         else:
             _log.debug("NATS: %s", self.last)
+
+    @property
+    def why(self) -> str:
+        """Why there is no connection: a refusal, whatever the client met when it tried again, else the last error."""
+        return self._refusal or self.last
 
     def is_refusal(self, error: Exception) -> bool:
         """Whether the server does not let this user in."""

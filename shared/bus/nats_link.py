@@ -60,14 +60,14 @@ class Link:
 
     async def open(self) -> None:
         """Raises BusUnavailable with one sentence if there is no connection after a few seconds."""
-        connecting = asyncio.create_task(self._connect_at_last())
+        connecting = asyncio.create_task(self._connect())
         refused = asyncio.create_task(self._refused.wait())
         await asyncio.wait({connecting, refused}, timeout=FIRST_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
         refused.cancel()
         if not (connecting.done() and self.connected):
             await self._give_up(connecting)
             where = f"{self._options.url} as {self._options.user}"
-            raise BusUnavailable(f"no connection to NATS at {where}: {self._errors.last}")
+            raise BusUnavailable(f"no connection to NATS at {where}: {self._errors.why}")
         self._established = True
 
     async def close(self) -> None:
@@ -169,16 +169,6 @@ class Link:
         """
         await self._client.flush(timeout=SETTLE_S)
         await self._client.flush(timeout=SETTLE_S)
-
-    async def _connect_at_last(self) -> None:
-        """A server that refuses a password may close before its word is read: asked again, it says why."""
-        while True:
-            try:
-                return await self._connect()
-            except ConnectionResetError as error:
-                self._errors.last = in_words(error)
-                self._client = Client()
-                await asyncio.sleep(RECONNECT_WAIT_S)
 
     async def _connect(self) -> None:
         options = self._options

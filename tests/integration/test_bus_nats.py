@@ -76,22 +76,6 @@ async def test_a_wrong_password_is_told_at_once_and_not_repeated(world: NatsWorl
     assert "wrong-one" not in str(failure.value)
 
 
-async def test_a_connection_that_is_reset_before_the_server_has_spoken_is_tried_again(
-    world: NatsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connecting, resets = Client.connect, [ConnectionResetError("reset by peer")]
-
-    async def reset_once(self: Client, *given: Any, **named: Any) -> None:
-        if resets:
-            raise resets.pop()
-        await connecting(self, *given, **named)
-
-    monkeypatch.setattr(Client, "connect", reset_once)
-    bus = await connect(world.server.options("gateway"))
-    assert bus.connected
-    await bus.close()
-
-
 async def test_a_user_who_is_no_service_is_refused(world: NatsWorld) -> None:
     with pytest.raises(ValueError, match="provision"):
         await connect(world.server.options(PROVISIONER))
