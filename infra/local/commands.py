@@ -18,7 +18,7 @@ from infra.local.up import Run, run_fleet
 from shared.bus.port import BusUnavailable
 from shared.runtime.settings import SettingsError
 
-_STOP_TIMEOUT_S = 40.0
+_STOP_TIMEOUT_S = 70.0
 _CANNOT = 4
 _WRONG = 2
 """As for a wrong word on the command line."""

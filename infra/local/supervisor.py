@@ -22,7 +22,8 @@ from infra.nats.credentials import write_private
 
 Say = Callable[[str], None]
 _POLL_S = 0.1
-_STOP_GRACE_S = 10.0
+_STOP_GRACE_S = 30.0
+"""More than gateways and replicas take to let streams finish (20 s) and to say their last word."""
 
 
 class Supervisor:

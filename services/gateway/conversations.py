@@ -51,6 +51,11 @@ class Conversations:
         """The client is gone. Does nothing once the conversation is over."""
         self._apply(conversation, streams.left(conversation.stream, reason))
 
+    def shut_down(self) -> None:
+        """End every request with an error that says so."""
+        for conversation in [*self._live.values(), *self._waiting]:
+            self._apply(conversation, streams.shut_down(conversation.stream))
+
     def on_answer(self, answer: Answer) -> None:
         conversation = self._live.get(answer.request_id)
         if conversation is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -11,12 +12,15 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _BACKLOG = 2_048
+_LAST_WORD_S = 2
+"""For what responses say at the end of their time."""
 
 
 class HttpServer:
     """Serves an ASGI application at (host, port); port 0 takes a free one, and `port` says which, once started.
 
-    `stop` lets responses that are under way end, for `drain_s` at most. `protocol` is what each connection speaks.
+    `stop` lets responses that are under way end, for `drain_s` at most; `on_late` is then called once, so that those
+    which are left can say that they were cut off. `protocol` is what each connection speaks.
     """
 
     def __init__(
@@ -25,8 +29,11 @@ class HttpServer:
         address: tuple[str, int],
         drain_s: float,
         protocol: type[HttpToolsProtocol] = HttpToolsProtocol,
+        on_late: Callable[[], None] = lambda: None,
     ) -> None:
         self._address = address
+        self._drain_s = drain_s
+        self._on_late = on_late
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -36,7 +43,7 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=max(1, round(drain_s)),
+                timeout_graceful_shutdown=math.ceil(drain_s) + _LAST_WORD_S,
             )
         )
         self._serving: asyncio.Task[None] | None = None
@@ -57,8 +64,12 @@ class HttpServer:
 
     async def stop(self) -> None:
         self._server.should_exit = True
-        if self._serving is not None:
-            await self._serving
+        if self._serving is None:
+            return
+        done, _ = await asyncio.wait({self._serving}, timeout=self._drain_s)
+        if not done:
+            self._on_late()
+        await self._serving
 
 
 class _Server(uvicorn.Server):

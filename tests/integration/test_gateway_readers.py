@@ -132,3 +132,18 @@ async def test_a_body_that_never_becomes_whole_is_refused_and_its_connection_clo
         assert heard.startswith(b"HTTP/1.1 408 ")
         assert b'"code":"request_timeout"' in heard
         client.leave()
+
+
+async def test_a_stream_that_outlasts_the_drain_ends_with_an_error_and_not_just_so() -> None:
+    hasty = msgspec.structs.replace(SETTINGS, drain_s=0.05)
+    async with gateway_world(None, settings=hasty) as world:
+        client = RawClient(world)
+        await client.post(stream=True)
+        await world.replicas[0].say(await begun(world.replicas[0]), "Good")
+        await client.read_until(b"Good")
+        await world.assembly.server.stop()
+        rest = await client.read_to_end()
+        assert b'"code":"shutting_down"' in rest
+        assert b"[DONE]" not in rest
+        client.leave()
+        assert (await world.replicas[0].cancelled.get()).reason == "This gateway is shutting down."
