@@ -20,6 +20,7 @@ from shared.contracts import catalog
 from shared.messages.adapters import EffectMismatch
 from shared.messages.operations import Evaluation
 from shared.messages.pools import pool_id
+from tests.conftest import Within
 from tests.support.adapter_files import BASE, Recipe, announcement, file_of, write_folder
 from tests.support.bus_worlds import World as BusWorld
 from tests.support.registry_watch import alias_is, eventually, heard, record_is
@@ -242,7 +243,7 @@ async def test_an_evaluation_that_stumbles_is_taken_up_again(here: World, monkey
 
 
 async def test_an_adapter_that_moved_on_between_two_looks_is_not_moved_back(
-    here: World, monkeypatch: pytest.MonkeyPatch
+    here: World, monkeypatch: pytest.MonkeyPatch, within: Within
 ) -> None:
     find, moved = adapter_rows.find, asyncio.Event()
     ending = iter(["v1"])
@@ -257,7 +258,8 @@ async def test_an_adapter_that_moved_on_between_two_looks_is_not_moved_back(
 
     monkeypatch.setattr(adapter_rows, "find", find_too_early)
     assert (await here.post(here.announce("v1"))).status_code == 201
-    await moved.wait()
+    async with within(30):
+        await moved.wait()
     await here.activated("v2", seed=2)  # the moves of an adapter that came later are decided after those of v1
     assert await here.status("v1") == "failed"
 
