@@ -31,6 +31,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_context_tokens: int
     vocabulary_size: int
     eos_token_ids: tuple[int, ...]
+    kv_tokens: int = 0
+    """How many tokens of context the KV cache holds, over all sequences; 0: as many as rows can need."""
 
 
 class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,18 +76,21 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     first_position: int = 0
     ignore_eos: bool = False
     cache_salt: str = ""
+    """Prefixes are only ever shared between requests with the same salt and the same adapter digest."""
 
 
 class StepToken(msgspec.Struct, frozen=True):
     """One token of one request. `position` counts produced tokens from 0 (from `first_position` on a
     continuation). `finish` is "stop" (an eos id; that id is `token_id`), "length", or None. With
-    `error` set the request has ended, `token_id` is -1 and the sentence says why."""
+    `error` set the request has ended, `token_id` is -1 and the sentence says why. The first token of a
+    request carries in `cached_tokens` how many tokens of its prompt were found in the prefix cache."""
 
     request_id: str
     token_id: int
     position: int
     finish: str | None = None
     error: str | None = None
+    cached_tokens: int = 0
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
