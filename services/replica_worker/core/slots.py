@@ -23,6 +23,9 @@ class SlotTable:
     """The slots 0..count-1 of one engine. Methods that are told of something impossible raise ValueError."""
 
     count: int
+    loads: int = field(init=False, default=0)
+    """Loads that ended well, since the start; so are `evictions`."""
+    evictions: int = field(init=False, default=0)
     _slots: list[Slot] = field(init=False)
     _slot_of: dict[AdapterKey, int] = field(init=False, default_factory=dict)
     _evicted_at_s: deque[float] = field(init=False, default_factory=deque)
@@ -64,6 +67,7 @@ class SlotTable:
         held.state = SlotState.READY
         held.last_used_s = now_s
         self._loaded_at_s.append(now_s)
+        self.loads += 1
 
     def fail_load(self, slot: int) -> None:
         """The slot becomes empty, and every reference on it is void: its holders must not release them."""
@@ -165,6 +169,7 @@ class SlotTable:
         if evicted is not None:
             del self._slot_of[evicted]
             self._evicted_at_s.append(now_s)
+            self.evictions += 1
         slot.key, slot.state, slot.references, slot.last_used_s = key, SlotState.LOADING, 1, now_s
         slot.closing = False
         self._slot_of[key] = slot.index

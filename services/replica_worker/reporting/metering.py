@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from services.replica_worker.core.slots import SlotTable
 from shared.messages.reports import ReplicaReport
 from shared.runtime.metrics import Metrics
+
+_DISTINCT = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64, 128, 256)
 
 
 class Meters:
@@ -14,6 +17,12 @@ class Meters:
             "first_token_seconds", "From arrival to the first token, by where the adapter was found", ["tier"]
         )
         self.tokens = metrics.counter("tokens_total", "Tokens produced")
+        self.distinct_adapters = metrics.histogram(
+            "step_distinct_adapters", "Different adapters that got a token in one engine step", buckets=_DISTINCT
+        )
+        self._loads = metrics.counter("slot_loads_total", "Adapters loaded into slots")
+        self._evictions = metrics.counter("slot_evictions_total", "Adapters evicted from slots")
+        self._shown = (0, 0)
         self._gauges = {
             name: metrics.gauge(name, text)
             for name, text in (
@@ -29,6 +38,10 @@ class Meters:
             )
         }
 
-    def show(self, report: ReplicaReport) -> None:
+    def show(self, report: ReplicaReport, table: SlotTable) -> None:
         for name, gauge in self._gauges.items():
             gauge.set(getattr(report, name))
+        loads, evictions = self._shown
+        self._shown = table.loads, table.evictions
+        self._loads.inc(table.loads - loads)
+        self._evictions.inc(table.evictions - evictions)

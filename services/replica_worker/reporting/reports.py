@@ -32,7 +32,7 @@ class Reporter:
     async def send(self) -> None:
         """From the first second on: a replica that is starting says so, and why."""
         report = self.report()
-        self._by.meters.show(report)
+        self._by.meters.show(report, self._by.loader.slots.table)
         try:
             await self._by.bus.publish(REPLICA_REPORT, report, report.replica_id)
         except BusUnavailable as error:

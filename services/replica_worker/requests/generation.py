@@ -61,10 +61,13 @@ class Generation:
     def on_step(self, tokens: Sequence[StepToken]) -> None:
         """All tokens of one engine step make one frame for each gateway."""
         chunks: list[tuple[str, TokenChunk]] = []
+        adapters: set[str] = set()
         for token in tokens:
             running = self._open.get(token.request_id)
             if running is None or not running.submitted:
                 continue
+            if running.request.digest is not None:
+                adapters.add(running.request.digest)
             chunk = running.advance(token)
             chunks.append((running.request.gateway_id, chunk))
             self._count(running, len(chunk.token_ids))
@@ -73,6 +76,7 @@ class Generation:
                     self._by.watch.engine.abort(token.request_id)
                 self._end(running, chunk.finish.reason)
         self._by.frames.write(chunks)
+        self._by.meters.distinct_adapters.observe(len(adapters))
 
     async def tick(self) -> None:
         """Deadlines and leases; to be called several times a second."""

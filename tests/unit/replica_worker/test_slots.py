@@ -114,6 +114,7 @@ def test_evictions_and_loads_are_those_of_the_last_minute() -> None:
         table.release(0, key(number), now_s)
     assert (table.evictions_per_min(30.0), table.loads_per_min(30.0)) == (2.0, 3.0)
     assert table.evictions_per_min(70.0) == 1.0
+    assert (table.evictions, table.loads) == (2, 3)
     assert table.loads_per_min(90.0) == 0.0
 
 
