@@ -1,9 +1,8 @@
 """Which tokens the next engine step computes: pure, and shared by every engine of ours.
 
 A step takes one token of every sequence that is decoding and, besides, at most `prefill_chunk_tokens` of
-prompts, so that a long prompt never stalls running streams. Chunks of one prompt always end at multiples
-of `prefill_chunk_tokens` of *its own* length and are taken whole or not at all: what a prompt's tokens are
-computed together with never depends on who else is in the batch, which is half of batch invariance.
+prompts, so that a long prompt never stalls running streams. Where a prompt is cut depends on who else is in
+the batch: an engine's numbers must not depend on the cuts.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+
+from services.replica_worker.engine.blocks import BLOCK_TOKENS
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -34,10 +35,11 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def next_batch(sequences: Iterable[Progress], prefill_chunk_tokens: int) -> tuple[Piece, ...]:
-    """Decode rows first, in the order given, then whole prompt chunks, longest-unserved prompt first.
+    """Decode rows first, in the order given, then prompts, longest-unserved first, until the step is full.
 
-    Every decoding sequence is in the result; if anything is prefilling, at least one chunk is. Prompts
-    take turns: none waits for more chunks of others than there are others.
+    Every decoding sequence is in the result; if anything is prefilling, at least one prompt goes on. Prompts
+    take turns: none waits for more steps than there are others. A chunk ends where a block ends, unless the
+    prompt does.
     """
     decoding: list[Progress] = []
     prefilling: list[Progress] = []
@@ -47,15 +49,17 @@ def next_batch(sequences: Iterable[Progress], prefill_chunk_tokens: int) -> tupl
     pieces = [_piece(sequence, sequence.known_tokens) for sequence in decoding]
     left = prefill_chunk_tokens
     for sequence in sorted(prefilling, key=lambda waiting: waiting.served_step):
-        piece = _piece(sequence, _chunk_end(sequence, prefill_chunk_tokens))
-        if piece.stop - piece.start <= left:
-            pieces.append(piece)
-            left -= piece.stop - piece.start
+        stop = _chunk_end(sequence, left)
+        if stop > sequence.cached_tokens:
+            pieces.append(_piece(sequence, stop))
+            left -= stop - sequence.cached_tokens
     return tuple(pieces)
 
 
-def _chunk_end(sequence: Progress, chunk: int) -> int:
-    return min(sequence.known_tokens, (sequence.cached_tokens // chunk + 1) * chunk)
+def _chunk_end(sequence: Progress, left: int) -> int:
+    """As far as `left` tokens go; at a block's end if there is more, so that others can share the block."""
+    end = sequence.cached_tokens + left
+    return sequence.known_tokens if end >= sequence.known_tokens else end - end % BLOCK_TOKENS
 
 
 def _piece(sequence: Progress, stop: int) -> Piece:

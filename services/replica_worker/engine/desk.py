@@ -32,9 +32,10 @@ class Desk:
 
     def submit(self, request: EngineRequest) -> None:
         """Raises ValueError for an id that is live; any other refusal comes as an error token."""
-        sequence = Sequence(request)
+        why = self.ledger.refusal(request)
+        sequence = Sequence(request, digest="" if why else self.ledger.digest_of(request.slot))
         self.ledger.open(sequence)
-        if why := self.ledger.refusal(request):
+        if why:
             error = StepToken(request.request_id, -1, request.first_position, error=why)
             asyncio.get_running_loop().call_soon(self.deliver, [(sequence, error)])
         else:
@@ -50,7 +51,7 @@ class Desk:
         request = probe_request(prompt_token_ids, slot)
         if why := self.ledger.refusal(request):
             raise ValueError(why)
-        sequence = Sequence(request, probe_top=top)
+        sequence = Sequence(request, self.ledger.digest_of(slot), probe_top=top)
         answer: asyncio.Future[Probe] = asyncio.get_running_loop().create_future()
         self._probes[sequence] = answer
         self.ledger.occupy(slot)

@@ -17,7 +17,7 @@ class Ledger:
         self._info = info
         self._users_of_slot: Counter[int] = Counter()
         self.live: dict[str, Sequence] = {}
-        self.filled_slots: set[int] = set()
+        self._digests: dict[int, str] = {BASE_SLOT: ""}
 
     @property
     def tokens_in_flight(self) -> int:
@@ -54,6 +54,18 @@ class Ledger:
     def vacate(self, slot: int) -> None:
         self._users_of_slot[slot] -= 1
 
+    def fill(self, slot: int, digest: str) -> None:
+        """From now on requests may run on the slot, with this adapter."""
+        self._digests[slot] = digest
+
+    def empty(self, slot: int) -> None:
+        """From now on no request may run on the slot."""
+        self._digests.pop(slot, None)
+
+    def digest_of(self, slot: int) -> str:
+        """Of the adapter in a slot that is filled; "" for BASE_SLOT. Raises KeyError for an empty slot."""
+        return self._digests[slot]
+
     def check_writable(self, slot: int) -> None:
         """Raises ValueError if the slot does not exist or a request is on it."""
         if not 0 <= slot < self._info.slots:
@@ -64,10 +76,15 @@ class Ledger:
     def refusal(self, request: EngineRequest) -> str | None:
         """Why a request cannot run at all, or None. Never answers from the base for a missing adapter."""
         info, prompt = self._info, request.prompt_token_ids
-        if request.slot != BASE_SLOT and request.slot not in self.filled_slots:
+        if request.slot not in self._digests:
             return f"slot {request.slot} holds no adapter"
         if not 0 < len(prompt) < info.max_context_tokens:
             return f"a prompt of {len(prompt)} tokens is outside 1 to {info.max_context_tokens - 1}"
         if not 0 <= min(prompt) <= max(prompt) < info.vocabulary_size:
             return f"a prompt token is outside the vocabulary of {info.vocabulary_size}"
-        return None if request.max_tokens > 0 else f"max_tokens is {request.max_tokens}"
+        if request.max_tokens <= 0:
+            return f"max_tokens is {request.max_tokens}"
+        wanted = min(len(prompt) + request.max_tokens, info.max_context_tokens)
+        if info.kv_tokens and wanted > info.kv_tokens:
+            return f"prompt and answer of {wanted} tokens never fit the KV cache of {info.kv_tokens}"
+        return None

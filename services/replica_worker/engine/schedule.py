@@ -1,6 +1,9 @@
-"""Continuous batching: who has a row, who waits, when a sequence ends. The same for every engine of ours.
+"""Continuous batching: who has a row and blocks, who waits, when a sequence ends. The same for every engine
+of ours.
 
-Not thread-safe: one thread or task drives it, step by step.
+Sequences get rows in the order of their arrival, and blocks as they grow. When none is left the youngest
+gives up its row and its blocks, and waits again before everybody else; so the oldest always goes on, and
+everything ends. Not thread-safe: one thread or task drives it, step by step.
 """
 
 from __future__ import annotations
@@ -8,31 +11,55 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+import msgspec
+
 from services.replica_worker.engine.batch import Piece, next_batch
+from services.replica_worker.engine.blocks import BLOCK_TOKENS
+from services.replica_worker.engine.holdings import Holdings
 from services.replica_worker.engine.port import EngineInfo, StepToken
 from services.replica_worker.engine.sequence import WAITING, Sequence
 
 
-class Schedule:
-    """Up to `max_rows` sequences run at once, by row; the others wait in the order of their arrival."""
+class SchedulePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A step computes at most `prefill_chunk_tokens` of prompts, at least one block of them. The KV cache is
+    `blocks` × BLOCK_TOKENS tokens; `prefix_cache` says whether sequences share them."""
 
-    def __init__(self, info: EngineInfo, prefill_chunk_tokens: int) -> None:
+    prefill_chunk_tokens: int
+    blocks: int
+    prefix_cache: bool = True
+
+
+class Schedule:
+    """Up to `max_rows` sequences run at once, by row; the others wait in the order of their arrival.
+
+    Every running sequence is older than every waiting one.
+    """
+
+    def __init__(self, info: EngineInfo, policy: SchedulePolicy) -> None:
+        if policy.prefill_chunk_tokens < BLOCK_TOKENS:
+            raise ValueError(f"prefill_chunk_tokens is {policy.prefill_chunk_tokens}, a block is {BLOCK_TOKENS}")
         self._info = info
-        self._chunk_tokens = prefill_chunk_tokens
+        self._policy = policy
         self._free_rows = list(reversed(range(info.max_rows)))
+        self._holdings = Holdings(policy.blocks, policy.prefix_cache)
+        self._arrivals = 0
         self.running: dict[int, Sequence] = {}
         self.waiting: deque[Sequence] = deque()
         self.steps = 0
+        self.preemptions = 0
 
     @property
     def busy(self) -> bool:
         return bool(self.running or self.waiting)
 
     @property
-    def cached_tokens(self) -> int:
-        return sum(sequence.cached_tokens for sequence in list(self.running.values()))
+    def tokens_held(self) -> int:
+        """Of the KV cache, in whole blocks that a running sequence uses; idle prefixes do not count."""
+        return self._holdings.pool.in_use * BLOCK_TOKENS
 
     def submit(self, sequence: Sequence) -> None:
+        self._arrivals += 1
+        sequence.arrival = self._arrivals
         self.waiting.append(sequence)
 
     def abort(self, sequence: Sequence) -> None:
@@ -42,13 +69,20 @@ class Schedule:
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
 
+    def forget(self, digest: str) -> None:
+        """No later request uses what was computed with this adapter."""
+        self._holdings.pool.forget(digest)
+
     def begin_step(self) -> tuple[Piece, ...]:
-        """Give free rows to those who wait and say what the next step computes; empty if nothing runs."""
-        while self.waiting and self._free_rows:
-            sequence = self.waiting.popleft()
-            sequence.row = self._free_rows.pop()
-            self.running[sequence.row] = sequence
-        pieces = next_batch((sequence.progress() for sequence in self.running.values()), self._chunk_tokens)
+        """Give rows to those who wait and say what the next step computes; empty if nothing runs.
+
+        The sequence of every piece has blocks for [0, stop).
+        """
+        self._admit()
+        for sequence in self.running.values():
+            self._holdings.reuse(sequence)
+        progress = [sequence.progress() for sequence in self.running.values()]
+        pieces = self._with_blocks(next_batch(progress, self._policy.prefill_chunk_tokens))
         self.steps += bool(pieces)
         return pieces
 
@@ -63,18 +97,20 @@ class Schedule:
             if sequence is None:
                 continue
             sequence.advance(piece, self.steps)
+            self._holdings.publish(sequence)
             if piece.last:
                 sampled.append(sequence)
         return sampled
 
     def accept(self, sequence: Sequence, token_id: int) -> StepToken:
         """Append the sampled token; releases the row if it was the last one."""
-        position = sequence.next_position
+        position, first = sequence.next_position, not sequence.produced_tokens
         sequence.append(token_id)
         finish = self._finish_reason(sequence, token_id)
         if finish:
             self.release(sequence)
-        return StepToken(sequence.request.request_id, token_id, position, finish)
+        found_tokens = sequence.found_tokens if first else 0
+        return StepToken(sequence.request.request_id, token_id, position, finish, cached_tokens=found_tokens)
 
     def fail(self, sequence: Sequence, why: str) -> StepToken:
         """End a running sequence with an error and release its row."""
@@ -82,9 +118,38 @@ class Schedule:
         return StepToken(sequence.request.request_id, -1, sequence.next_position, error=why)
 
     def release(self, sequence: Sequence) -> None:
+        """Take row and blocks from a running sequence. Raises KeyError if it is not running."""
         del self.running[sequence.row]
         self._free_rows.append(sequence.row)
         sequence.row = WAITING
+        self._holdings.give_up(sequence)
+
+    def _admit(self) -> None:
+        while self.waiting and self._free_rows and self._has_room_for(self.waiting[0]):
+            sequence = self.waiting.popleft()
+            sequence.row = self._free_rows.pop()
+            self.running[sequence.row] = sequence
+            self._holdings.reuse(sequence)
+
+    def _has_room_for(self, sequence: Sequence) -> bool:
+        """All its tokens so far must fit beside what the running ones have to get, and leave each of those a
+        block to grow into: otherwise it would soon be thrown out again. A lone sequence always fits."""
+        running = self.running.values()
+        promised = sum(self._holdings.missing(one) + 1 for one in running)
+        return not running or self._holdings.would_leave(sequence) >= promised
+
+    def _with_blocks(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+        """Blocks for these pieces, for the oldest first. Those who had to make room are left out."""
+        planned = [(piece, self.running[piece.row]) for piece in pieces]
+        for piece, sequence in sorted(planned, key=lambda one: one[1].arrival):
+            while sequence.row != WAITING and not self._holdings.cover(sequence, piece.stop):
+                self._preempt(max(self.running.values(), key=lambda one: one.arrival))
+        return tuple(piece for piece, sequence in planned if sequence.row != WAITING)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.release(sequence)
+        self.waiting.appendleft(sequence)
+        self.preemptions += 1
 
     def _finish_reason(self, sequence: Sequence, token_id: int) -> str | None:
         if token_id in self._info.eos_token_ids and not sequence.request.ignore_eos:

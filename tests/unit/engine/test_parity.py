@@ -64,7 +64,7 @@ def logits_of(parts: Parts, pieces: Sequence[tuple[int, int]], slot: int = BASE_
             pieces=(Piece(0, start, stop, last=True),),
             token_ids=torch.tensor(PROMPT[start:stop]),
             positions=torch.arange(start, stop),
-            rows=torch.zeros(stop - start, dtype=torch.int64),
+            places=(torch.arange(stop),),
             sampled=torch.arange(stop - start),
             adapted=AdaptedRows.of([slot] * (stop - start), torch.device("cpu")),
         )

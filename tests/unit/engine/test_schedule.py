@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.replica_worker.engine.port import EngineInfo
-from services.replica_worker.engine.schedule import Schedule
+from services.replica_worker.engine.schedule import Schedule, SchedulePolicy
 from services.replica_worker.engine.sequence import WAITING, Sequence
 from tests.support.token_log import greedy
 
@@ -37,7 +37,7 @@ def step(schedule: Schedule, token_id: int = 7) -> list[tuple[str, str | None]]:
 
 
 def test_rows_go_to_the_first_who_came() -> None:
-    schedule = Schedule(INFO, prefill_chunk_tokens=16)
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=8))
     for name in "abcd":
         schedule.submit(sequence(name, max_tokens=2))
     assert [name for name, _ in step(schedule)] == ["a", "b"]
@@ -46,21 +46,21 @@ def test_rows_go_to_the_first_who_came() -> None:
 
 
 def test_an_eos_token_ends_it_unless_it_is_to_be_ignored() -> None:
-    schedule = Schedule(INFO, prefill_chunk_tokens=16)
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=8))
     schedule.submit(sequence("heeds", ignore_eos=False))
     schedule.submit(sequence("ignores", ignore_eos=True))
     assert step(schedule, EOS) == [("heeds", "stop"), ("ignores", None)]
 
 
 def test_the_end_of_the_context_ends_it() -> None:
-    schedule = Schedule(INFO, prefill_chunk_tokens=64)
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=64, blocks=8))
     schedule.submit(sequence(prompt=30, max_tokens=99))
     assert step(schedule) == [("a", None)]
     assert step(schedule) == [("a", "length")]
 
 
 def test_a_sequence_aborted_during_a_step_gets_no_token() -> None:
-    schedule = Schedule(INFO, prefill_chunk_tokens=16)
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=8))
     stays, leaves = sequence("stays"), sequence("leaves")
     schedule.submit(stays)
     schedule.submit(leaves)
@@ -70,7 +70,7 @@ def test_a_sequence_aborted_during_a_step_gets_no_token() -> None:
 
 
 def test_positions_of_a_continuation_go_on() -> None:
-    schedule = Schedule(INFO, prefill_chunk_tokens=16)
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=8))
     one = sequence(first_position=11)
     schedule.submit(one)
     (sampled,) = schedule.advance(schedule.begin_step())
@@ -79,7 +79,7 @@ def test_positions_of_a_continuation_go_on() -> None:
 
 
 def test_aborting_twice_or_after_the_end_is_harmless() -> None:
-    schedule = Schedule(INFO, prefill_chunk_tokens=16)
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=8))
     one = sequence(max_tokens=1)
     schedule.submit(one)
     step(schedule)
@@ -90,7 +90,7 @@ def test_aborting_twice_or_after_the_end_is_harmless() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["submit", "step", "abort", "fail"]), st.integers(0, 9)), max_size=60))
 def test_rows_are_never_lost_nor_given_twice(events: list[tuple[str, int]]) -> None:
-    schedule = Schedule(INFO, prefill_chunk_tokens=16)
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=8))
     known: list[Sequence] = []
     for event, number in events:
         if event == "submit":
@@ -111,7 +111,7 @@ def test_rows_are_never_lost_nor_given_twice(events: list[tuple[str, int]]) -> N
 
 
 def test_a_failed_sequence_says_why_and_where() -> None:
-    schedule = Schedule(INFO, prefill_chunk_tokens=16)
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=8))
     one = sequence(first_position=3)
     schedule.submit(one)
     schedule.begin_step()

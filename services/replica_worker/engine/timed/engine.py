@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 
+from services.replica_worker.engine.blocks import BLOCK_TOKENS
 from services.replica_worker.engine.desk import Desk
 from services.replica_worker.engine.port import (
     BASE_SLOT,
@@ -24,7 +25,7 @@ from services.replica_worker.engine.port import (
     Probe,
     StepToken,
 )
-from services.replica_worker.engine.schedule import Schedule
+from services.replica_worker.engine.schedule import Schedule, SchedulePolicy
 from services.replica_worker.engine.sequence import Sequence
 
 from .adapter import TimedAdapter, read_adapter
@@ -38,8 +39,15 @@ class TimedEngine:
     def __init__(self, policy: TimedPolicy) -> None:
         self._policy = policy
         self._info = _info(policy)
-        self._schedule = Schedule(self._info, policy.prefill_chunk_tokens)
         self._digests: dict[int, str] = {}
+        self._schedule = Schedule(
+            self._info,
+            SchedulePolicy(
+                prefill_chunk_tokens=policy.prefill_chunk_tokens,
+                blocks=policy.kv_tokens // BLOCK_TOKENS,
+                prefix_cache=policy.prefix_cache,
+            ),
+        )
         self._stepping: asyncio.Task[None] | None = None
 
     async def start(self, on_step: OnStep) -> EngineInfo:
@@ -68,7 +76,7 @@ class TimedEngine:
             self._empty(slot)
             await asyncio.sleep(adapter.size_bytes / self._policy.link_bytes_per_s)
             self._digests[slot] = adapter.spec.digest
-            self._desk.ledger.filled_slots.add(slot)
+            self._desk.ledger.fill(slot, adapter.spec.digest)
 
     async def clear(self, slot: int) -> None:
         """Raises ValueError, and changes nothing, if a request is on the slot."""
@@ -100,7 +108,7 @@ class TimedEngine:
             running=len(self._schedule.running),
             waiting=len(self._schedule.waiting),
             tokens_in_flight=self._desk.ledger.tokens_in_flight,
-            kv_bytes_used=self._schedule.cached_tokens * self._policy.kv_bytes_per_token,
+            kv_bytes_used=self._schedule.tokens_held * self._policy.kv_bytes_per_token,
             steps=self._schedule.steps,
             tokens_per_s=self._desk.tokens_per_s,
         )
@@ -111,7 +119,7 @@ class TimedEngine:
 
     def _empty(self, slot: int) -> None:
         self._desk.ledger.check_writable(slot)
-        self._desk.ledger.filled_slots.discard(slot)
+        self._desk.ledger.empty(slot)
         self._digests.pop(slot, None)
 
     def _enter(self, sequence: Sequence) -> None:
@@ -157,4 +165,5 @@ def _info(policy: TimedPolicy) -> EngineInfo:
         max_context_tokens=policy.max_context_tokens,
         vocabulary_size=policy.vocabulary_size,
         eos_token_ids=policy.eos_token_ids,
+        kv_tokens=policy.kv_tokens,
     )

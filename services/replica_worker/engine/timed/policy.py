@@ -6,8 +6,9 @@ import msgspec
 
 
 class TimedPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults are fleet A: a step takes 50 ms up to 32 rows, plus its prompt tokens at 8,000 a second;
-    adapters come over one serial link. `eos_one_in` n ends about one token in n with an eos id; 0: never."""
+    """Defaults are fleet A: a step takes 50 ms up to 32 rows, plus the prompt tokens that it computes at 8,000
+    a second; 32 sequences of 2,000 tokens fill the KV cache; adapters come over one serial link. `eos_one_in`
+    n ends about one token in n with an eos id; 0: never."""
 
     base_model_hash: str
     slots: int = 250
@@ -21,6 +22,8 @@ class TimedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float = 0.050
     prefill_tokens_per_s: float = 8000.0
     prefill_chunk_tokens: int = 512
+    kv_tokens: int = 64_000
+    prefix_cache: bool = True
     link_bytes_per_s: float = 10e9
     kv_bytes_per_token: int = 524_288
 

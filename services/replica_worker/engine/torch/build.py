@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import torch
 
+from services.replica_worker.engine.blocks import BLOCK_TOKENS, blocks_for
 from services.replica_worker.engine.port import BASE_SLOT, EngineFailed, EngineInfo, EngineRequest, StepToken
-from services.replica_worker.engine.schedule import Schedule
+from services.replica_worker.engine.schedule import Schedule, SchedulePolicy
 from services.replica_worker.engine.sequence import Sequence
 from shared.base_model import base_model_hash
 
@@ -54,7 +55,8 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
     like = weights["model.embed_tokens.weight"]
     context_tokens = min(policy.max_context_tokens, config.max_context_tokens)
     slots = AdapterSlots(config, policy.slots, policy.rank_limit, like)
-    cache = KvCache(config, policy.max_rows, context_tokens, like)
+    blocks = policy.max_rows * blocks_for(context_tokens)
+    cache = KvCache(config, blocks, like)
     model = LlamaModel(config, weights, slots.stacks, context_tokens)
     info = EngineInfo(
         name="torch",
@@ -67,12 +69,14 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
         max_context_tokens=context_tokens,
         vocabulary_size=config.vocabulary_size,
         eos_token_ids=eos,
+        kv_tokens=blocks * BLOCK_TOKENS,
     )
+    schedule = Schedule(info, SchedulePolicy(prefill_chunk_tokens=policy.prefill_chunk_tokens, blocks=blocks))
     return Parts(
         info=info,
         limits=AdapterLimits(model=config, base_model_hash=base_hash, rank_limit=policy.rank_limit, dtype=dtype),
         slots=slots,
-        stepper=Stepper(model, cache, Schedule(info, policy.prefill_chunk_tokens)),
+        stepper=Stepper(model, cache, schedule),
         kv_bytes_per_token=cache.bytes_per_token,
     )
 

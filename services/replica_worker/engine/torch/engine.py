@@ -96,7 +96,7 @@ class TorchEngine:
             running=len(schedule.running),
             waiting=max(0, len(self._desk.ledger.live) - len(schedule.running)),
             tokens_in_flight=self._desk.ledger.tokens_in_flight,
-            kv_bytes_used=schedule.cached_tokens * parts.kv_bytes_per_token,
+            kv_bytes_used=schedule.tokens_held * parts.kv_bytes_per_token,
             steps=schedule.steps,
             tokens_per_s=self._desk.tokens_per_s,
         )
@@ -118,12 +118,12 @@ class TorchEngine:
         slots, ledger = self._started().slots, self._desk.ledger
         async with self._writing:
             ledger.check_writable(slot)
-            ledger.filled_slots.discard(slot)
+            ledger.empty(slot)
             if adapter is None:
                 await asyncio.to_thread(slots.clear, slot)
             else:
                 await asyncio.to_thread(slots.store, slot, adapter)
-                ledger.filled_slots.add(slot)
+                ledger.fill(slot, adapter.spec.digest)
 
     def _post_submit(self, sequence: Sequence) -> None:
         if self._thread:

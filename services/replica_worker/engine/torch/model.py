@@ -29,13 +29,14 @@ Stacks = Mapping[tuple[int, str], LoraStack]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One forward pass: `token_ids`, `positions`, `rows` are [n], the pieces' tokens one after another;
-    `sampled` [m] are the indices into them whose next-token logits are wanted."""
+    """One forward pass: `token_ids`, `positions` are [n], the pieces' tokens one after another; `places` has
+    for every piece where in the cache its sequence's first `stop` tokens are; `sampled` [m] are the indices
+    into the n tokens whose next-token logits are wanted."""
 
     pieces: tuple[Piece, ...]
     token_ids: torch.Tensor
     positions: torch.Tensor
-    rows: torch.Tensor
+    places: tuple[torch.Tensor, ...]
     sampled: torch.Tensor
     adapted: AdaptedRows | None
 
@@ -109,12 +110,13 @@ class LlamaModel:
         k = layer.k(x, step.adapted)[:n].view(n, config.kv_heads, config.head_dim)
         v = layer.v(x, step.adapted)[:n].view(n, config.kv_heads, config.head_dim)
         q = rotate(q, *angles)
-        cache.write(index, (step.rows, step.positions), rotate(k, *angles), v)
+        written = torch.cat([places[piece.start :] for piece, places in zip(step.pieces, step.places, strict=True)])
+        cache.write(index, written, rotate(k, *angles), v)
         mixed = torch.zeros((len(x), config.heads * config.head_dim), dtype=x.dtype, device=x.device)
         offset = 0
-        for piece in step.pieces:
+        for piece, places in zip(step.pieces, step.places, strict=True):
             end = offset + piece.stop - piece.start
-            keys, values = cache.read(index, piece.row, piece.stop)
+            keys, values = cache.read(index, places)
             mixed[offset:end] = _piece_attention(q[offset:end], keys, values)
             offset = end
         return mixed

@@ -50,14 +50,14 @@ class Stepper:
     def _step_of(self, pieces: tuple[Piece, ...]) -> Step:
         token_ids: list[int] = []
         positions: list[int] = []
-        rows: list[int] = []
+        places: list[torch.Tensor] = []
         slots: list[int] = []
         sampled: list[int] = []
         for piece in pieces:
             sequence, count = self.schedule.running[piece.row], piece.stop - piece.start
             token_ids += sequence.token_ids[piece.start : piece.stop]
             positions += range(piece.start, piece.stop)
-            rows += [piece.row] * count
+            places.append(self._cache.places(sequence.blocks, piece.stop))
             slots += [sequence.request.slot] * count
             if piece.last:
                 sampled.append(len(token_ids) - 1)
@@ -66,7 +66,7 @@ class Stepper:
             pieces=pieces,
             token_ids=torch.tensor(token_ids, device=device),
             positions=torch.tensor(positions, device=device),
-            rows=torch.tensor(rows, device=device),
+            places=tuple(places),
             sampled=torch.tensor(sampled, dtype=torch.int64, device=device),
             adapted=AdaptedRows.of(slots, device),
         )
