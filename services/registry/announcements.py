@@ -55,9 +55,10 @@ class Announcements:
     async def _on_mismatch(self, mismatch: EffectMismatch, ids: Ids) -> None:
         self._meters.mismatched()
         _log.error(
-            "a replica applied weights that are not those on record",
+            "a replica refuses an adapter that does not do there what is on record",
             adapter_id=mismatch.adapter_id,
             replica_id=mismatch.replica_id,
             expected=mismatch.expected,
             found=mismatch.found,
+            reason=mismatch.reason,
         )

@@ -168,7 +168,7 @@ class Evaluations:
             if adapter is None or adapter.status != "evaluating":
                 return
             step = lifecycle.move(adapter.status, verdict.state, verdict.reason, now_s)
-            ended = records.after_move(adapter, step, fingerprint=found.fingerprint if found else "")
+            ended = records.after_move(adapter if found is None else records.measured(adapter, found), step)
             await adapter_rows.save(connection, ended, [step])
             notes = facts.activated(ended) if verdict.state == "active" else facts.failed(ended)
             if found is not None:

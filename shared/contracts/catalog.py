@@ -164,7 +164,7 @@ FINGERPRINT: Channel[operations.AskFingerprint, operations.Fingerprint] = _ask_r
     "fingerprint",
     operations.AskFingerprint,
     operations.Fingerprint,
-    "Hash what is really in the slot.",
+    "Hash and probe what is really in the slot.",
     Service.REGISTRY,
 )
 FLEET: Channel[operations.AskFleet, operations.FleetView] = Channel(

@@ -83,10 +83,15 @@ class AdapterRetired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EffectMismatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica loaded an adapter whose fingerprint in the engine is not the one on record."""
+    """A replica loaded an adapter twice, and neither time did the slot do what is on record.
+
+    The adapter is refused on that replica for a while. `expected` and `found` are sentences for people, as
+    is `reason`.
+    """
 
     adapter_id: str
     digest: str
     replica_id: str
     expected: str
     found: str
+    reason: str = ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from shared.messages.effects import AdapterEffect
 from shared.messages.identity import AdapterKey
 
 
@@ -36,7 +37,11 @@ class TenantRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdapterRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One verified adapter as replicas and placement need it. `store_key` names the object in the store."""
+    """One verified adapter as replicas and placement need it. `store_key` names the object in the store.
+
+    `effects` has one entry for each engine build and dtype that it was measured on. `fingerprint`,
+    `<build>/<dtype>/<slot digest>`, is all that is known of adapters evaluated before effects were kept.
+    """
 
     adapter_id: str
     digest: str
@@ -54,6 +59,7 @@ class AdapterRecord(msgspec.Struct, frozen=True, kw_only=True):
     rank_pattern: Mapping[str, int] = {}
     alpha_pattern: Mapping[str, float] = {}
     fingerprint: str = ""
+    effects: tuple[AdapterEffect, ...] = ()
 
     @property
     def key(self) -> AdapterKey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.messages.desired import AdapterRecord
+from shared.messages.effects import AdapterEffect
 from shared.messages.reports import ResidencyEntry
 
 
@@ -59,7 +60,11 @@ class EvaluateAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """`passed` iff every output was finite and at least one differs measurably from the base."""
+    """`passed` iff every output was finite and at least one differs measurably from the base.
+
+    `effects` is what later loads on the same engine build and dtype are proven with; `fingerprint` is
+    `<build>/<dtype>/<slot digest>`.
+    """
 
     adapter_id: str
     digest: str
@@ -69,6 +74,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     engine_build: str = ""
     largest_logprob_change: float = 0.0
+    effects: tuple[AdapterEffect, ...] = ()
 
 
 class AskFingerprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +83,15 @@ class AskFingerprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
+    """What is really in the slot: `fingerprint` is `<build>/<dtype>/<slot digest>`, `effect` the same slot
+    probed at this moment."""
+
     adapter_id: str
     digest: str
     replica_id: str
     fingerprint: str
     engine_build: str
+    effect: AdapterEffect | None = None
 
 
 class AskFleet(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,6 +45,14 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     max_context_tokens: int = 0
     reason: str = ""
     """Why it is not ready, if it is not."""
+    golden: str = ""
+    """Whether the base model gives the answer recorded with it: "right", "unchecked", or "" before the check."""
+    unproven_slots: int = 0
+    """Slots whose load waits for the proof of its effect: no token has left them."""
+    effect_mismatches: int = 0
+    """Loads of this incarnation that did not do what is on record, those that a second try healed included."""
+    quarantined: int = 0
+    """Adapters that this replica refuses because a second try did not heal them."""
 
 
 class ResidencyEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from shared.bus.port import Bus, Ids
 from shared.contracts import catalog
 from shared.contracts.channel import Service
 from shared.messages.adapters import AdapterRegistered
+from shared.messages.effects import AdapterEffect
 from shared.messages.operations import (
     AskFleet,
     AskOwners,
@@ -133,6 +134,9 @@ class FakePlacement:
         return Owners(replica_ids=self.owners, reason="as the test says")
 
 
+EFFECT = AdapterEffect(engine="fake-1/none", token_ids=(9, 4), logprobs=(-0.5, -1.0), shift=0.5, slot_digest="f1")
+
+
 class FakeReplica:
     """Answers evaluations with `passed`, or raises `trouble`; `asked` holds what it was asked."""
 
@@ -157,6 +161,7 @@ class FakeReplica:
             passed=self.passed,
             reason=self.reason,
             fingerprint="f1" if self.passed else "",
+            effects=(EFFECT,) if self.passed else (),
             engine_build="fake-1",
             largest_logprob_change=0.5,
         )

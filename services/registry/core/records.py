@@ -11,6 +11,8 @@ from services.registry.core.lifecycle import Move
 from services.registry.core.verify import FileFacts
 from shared.messages.adapters import AdapterRegistered, Defect
 from shared.messages.desired import AdapterRecord, AliasRecord, BaseModelRecord
+from shared.messages.effects import AdapterEffect
+from shared.messages.operations import Evaluation
 from shared.messages.pools import pool_id, smallest_rank_class
 
 
@@ -27,6 +29,7 @@ class StoredAdapter(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     store_key: str = ""
     fingerprint: str = ""
+    effects: tuple[AdapterEffect, ...] = ()
     defects: tuple[Defect, ...] = ()
 
     @property
@@ -109,7 +112,7 @@ def pool_of(base: BaseModelRecord, rank: int) -> str:
     return pool_id(base.base_model_hash, rank_class)
 
 
-def after_move(adapter: StoredAdapter, step: Move, *, fingerprint: str | None = None) -> StoredAdapter:
+def after_move(adapter: StoredAdapter, step: Move) -> StoredAdapter:
     """The adapter once a move has been made; a move without a deadline of its own leaves none."""
     return msgspec.structs.replace(
         adapter,
@@ -117,8 +120,14 @@ def after_move(adapter: StoredAdapter, step: Move, *, fingerprint: str | None = 
         reason=step.reason,
         updated_at_s=step.at_s,
         deadline_s=step.deadline_s,
-        fingerprint=adapter.fingerprint if fingerprint is None else fingerprint,
     )
+
+
+def measured(adapter: StoredAdapter, evaluation: Evaluation) -> StoredAdapter:
+    """The adapter with what an evaluation found; what other engine builds found before stays."""
+    anew = {effect.engine for effect in evaluation.effects}
+    kept = (effect for effect in adapter.effects if effect.engine not in anew)
+    return msgspec.structs.replace(adapter, fingerprint=evaluation.fingerprint, effects=(*kept, *evaluation.effects))
 
 
 def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
@@ -141,6 +150,7 @@ def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
         rank_pattern=announced.rank_pattern,
         alpha_pattern=announced.alpha_pattern,
         fingerprint=adapter.fingerprint,
+        effects=adapter.effects,
     )
 
 

@@ -72,7 +72,7 @@ async def add_evaluation(connection: AsyncConnection, evaluation: Evaluation, no
 async def evaluations(connection: AsyncConnection, adapter_id: str) -> list[Evaluation]:
     query = select(EVALUATIONS).where(EVALUATIONS.c.adapter_id == adapter_id).order_by(EVALUATIONS.c.row_id)
     rows = (await connection.execute(query)).mappings()
-    return [Evaluation(**{name: row[name] for name in Evaluation.__struct_fields__}) for row in rows]
+    return [msgspec.convert({name: row[name] for name in Evaluation.__struct_fields__}, Evaluation) for row in rows]
 
 
 def _values(adapter: StoredAdapter) -> dict[str, Any]:

@@ -11,7 +11,9 @@ class Meters:
             "registrations_total", "Announcements, by what became of them.", ["outcome"]
         )
         self._evaluations = metrics.counter("evaluations_total", "Evaluations that ended, by their end.", ["outcome"])
-        self._mismatches = metrics.counter("effect_mismatches_total", "Loads that did not give the weights on record.")
+        self._mismatches = metrics.counter(
+            "effect_mismatches_total", "Adapters quarantined on a replica for their effect."
+        )
         self._published = metrics.counter("outbox_published_total", "Outbox rows told to the bus.")
         self._backlog = metrics.gauge("outbox_backlog", "Outbox rows that the bus has not been told yet.")
 

@@ -87,6 +87,7 @@ ADAPTERS = Table(
     Column("store_key", Text, nullable=False),
     Column("fingerprint", Text, nullable=False),
     Column("defects", JSON, nullable=False),
+    Column("effects", JSON, nullable=False, server_default="[]"),
 )
 
 ADAPTER_STATES = Table(
@@ -112,6 +113,7 @@ EVALUATIONS = Table(
     Column("engine_build", Text, nullable=False),
     Column("largest_logprob_change", Float, nullable=False),
     Column("at_s", Float, nullable=False),
+    Column("effects", JSON, nullable=False, server_default="[]"),
 )
 
 ALIASES = Table(

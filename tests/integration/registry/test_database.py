@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,12 +25,13 @@ from services.registry.core.verify import FileFacts
 from services.registry.io import adapter_rows, alias_rows, base_model_rows, customer_rows, outbox_rows
 from services.registry.io.adapter_rows import AdapterFilter
 from services.registry.io.changes import Changes
-from services.registry.io.database import Collision, Database, DatabaseUnavailable, DatabaseUrlError
+from services.registry.io.database import _MIGRATIONS, Collision, Database, DatabaseUnavailable, DatabaseUrlError
 from services.registry.io.notes import fact, message_of, removal, value
 from services.registry.io.tables import METADATA, TENANTS
 from shared.contracts import catalog
 from shared.messages.adapters import AdapterFailed
 from shared.messages.desired import TenantRecord
+from shared.messages.effects import AdapterEffect
 from shared.messages.operations import Evaluation
 from tests.support.adapter_files import BASE, announcement, file_of
 from tests.support.registry_watch import eventually
@@ -75,6 +78,31 @@ async def test_starting_again_keeps_what_is_there(tmp_path: Path) -> None:
             assert len(await customer_rows.tenants(connection)) == expected
             await tenant(connection)
         await database.stop()
+
+
+async def test_adapters_from_before_effects_were_kept_come_back_without_any(tmp_path: Path) -> None:
+    """An adapter of the first schema, with the fingerprint that it was activated with."""
+    before, database = adapter(), Database(url(tmp_path), Changes())
+    await database.start()
+    async with database.write() as connection:
+        await tenant(connection)
+        await adapter_rows.save(connection, msgspec.structs.replace(before, fingerprint="b/bfloat16/f1"), [])
+        await connection.run_sync(_downgrade)
+    await database.stop()
+    database = Database(url(tmp_path), Changes())
+    await database.start()
+    async with database.read() as connection:
+        found = await adapter_rows.find(connection, "v1")
+    await database.stop()
+    assert found is not None
+    assert (found.fingerprint, found.effects) == ("b/bfloat16/f1", ())
+
+
+def _downgrade(connection: Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.attributes["connection"] = connection
+    command.downgrade(config, "0001")
 
 
 async def test_the_file_is_durable_and_readers_do_not_wait(database: Database) -> None:
@@ -185,13 +213,21 @@ async def test_a_database_that_stays_locked_is_unavailable(tmp_path: Path, datab
 # -- rows ----------------------------------------------------------------------------------------------
 
 
+EFFECT = AdapterEffect(
+    engine="timed-1/none", token_ids=(9, 4), logprobs=(-0.25, -1.5), shift=0.75, slot_digest="f" * 64
+)
+
+
 async def test_an_adapter_comes_back_as_it_was_saved(database: Database) -> None:
     saved = adapter(use_rslora=True, rank_pattern={"q_proj": 4}, alpha_pattern={"q_proj": 2.0}, alias="acme/x")
+    saved = msgspec.structs.replace(saved, effects=(EFFECT,))
     moves = lifecycle.accept(None, "every check passed", 1.0, 600.0)
     async with database.write() as connection:
         await tenant(connection)
         await adapter_rows.save(connection, saved, moves)
-        evaluation = Evaluation(adapter_id="v1", digest="d", replica_id="r", passed=True, reason="good")
+        evaluation = Evaluation(
+            adapter_id="v1", digest="d", replica_id="r", passed=True, reason="good", effects=(EFFECT,)
+        )
         await adapter_rows.add_evaluation(connection, evaluation, 2.0)
     async with database.read() as connection:
         assert await adapter_rows.find(connection, "v1") == saved

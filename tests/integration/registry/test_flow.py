@@ -24,7 +24,7 @@ from tests.conftest import Within
 from tests.support.adapter_files import BASE, Recipe, announcement, file_of, write_folder
 from tests.support.bus_worlds import World as BusWorld
 from tests.support.registry_watch import alias_is, eventually, heard, record_is
-from tests.support.registry_world import FakePlacement, FakeReplica, World, world
+from tests.support.registry_world import EFFECT, FakePlacement, FakeReplica, World, world
 
 POOL = pool_id(BASE.base_model_hash, 8)
 ALIAS = "acme/support:prod"
@@ -67,7 +67,7 @@ async def test_replicas_are_told_of_an_adapter_before_they_are_asked_to_evaluate
     record = await record_is(await buses.connect("replica_worker"), "v1", "active")
     [question] = replicas[1].asked
     assert question.record.status == "evaluating"
-    assert record == msgspec.structs.replace(question.record, status="active", fingerprint="f1")
+    assert record == msgspec.structs.replace(question.record, status="active", fingerprint="f1", effects=(EFFECT,))
     assert (here.folder / "store" / question.record.store_key).read_bytes() == file_of()
 
 

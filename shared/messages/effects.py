@@ -1,0 +1,21 @@
+"""What an adapter does to its base, measured where it runs: the proof that a slot holds the right weights."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class AdapterEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """The next-token distribution after the fixed probe prompt, with the adapter applied.
+
+    `engine` is `<build>/<dtype>`: figures of different ones cannot be compared. `token_ids` are the best
+    tokens, best first, with their `logprobs`; `shift` is the largest change of a log-probability from the
+    base. `slot_digest` is the SHA-256 (hex) over the slot's tensors, for adapters that shift too little to be
+    told from the base.
+    """
+
+    engine: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    shift: float
+    slot_digest: str
