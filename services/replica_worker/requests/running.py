@@ -24,6 +24,8 @@ class Running:
     submitted: bool = False
     first_token_at_s: float | None = None
     prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """How many of the prompt's tokens this replica's engine found in its prefix cache."""
     produced: int = 0
     """Here; `produced_token_ids` of the request come on top."""
     text: AnswerText | None = None
@@ -63,6 +65,9 @@ class Running:
         if token.error is not None:
             return self.end("error", token.error)
         assert self.text is not None, "a request gets its text before it gets tokens"
+        if not self.produced:
+            # On a continuation the engine may have found tokens of the answer as well.
+            self.cached_tokens = min(token.cached_tokens, self.prompt_tokens)
         self.produced += 1
         # An end-of-answer token is counted, and has no text.
         text = "" if token.finish == "stop" else self.text.push(token.token_id)
@@ -79,4 +84,8 @@ class Running:
         return TokenChunk(self.request.request_id, self.continued_from + self.produced, (), text, finish)
 
     def usage(self) -> Usage:
-        return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.continued_from + self.produced)
+        return Usage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.continued_from + self.produced,
+            cached_tokens=self.cached_tokens,
+        )

@@ -68,7 +68,8 @@ async def test_a_stop_string_ends_the_request_and_is_not_sent(replica: Rig, engi
 async def test_a_continuation_goes_on_with_the_same_stream(replica: Rig) -> None:
     whole = await replica.caller.run(replica.request("r1", max_tokens=20))
     already = whole.token_ids[:8]
-    rest = await replica.caller.run(replica.request("r2", max_tokens=20, produced_token_ids=already))
+    continued = replica.request("r2", max_tokens=20, produced_token_ids=already, cache_salt="another replica's cache")
+    rest = await replica.caller.run(continued)
     assert rest.token_ids == whole.token_ids[8:]
     assert rest.chunks[0].position == 8
     assert whole.text.endswith(rest.text)
