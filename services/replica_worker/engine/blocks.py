@@ -128,16 +128,11 @@ class BlockPool:
         resting = [*self._blank, *self._idle]
         if sorted([*resting, *(block for block, count in enumerate(self._holders) if count)]) != [*range(self.size)]:
             broken.append("blank, idle and held blocks are not each block once")
-        broken += [f"block {block} is shared without a key" for block in holders - self._once(holders)]
         if {block: key for key, block in self._block_of.items()} != self._key_of:
             broken.append("the prefix index and the keys of the blocks differ")
         broken += [f"blank block {block} has a key" for block in self._blank if block in self._key_of]
         broken += [f"idle block {block} has no key" for block in self._idle if block not in self._key_of]
         return broken
-
-    def _once(self, holders: Counter[int]) -> Counter[int]:
-        """As many holders as each block may have: one, or any number if it is published."""
-        return Counter({block: count if block in self._key_of else 1 for block, count in holders.items()})
 
     def _evict(self) -> int:
         block, _ = self._idle.popitem(last=False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+
 from services.replica_worker.engine.blocks import BLOCK_TOKENS, BlockPool, blocks_for
 from services.replica_worker.engine.sequence import Sequence
 
@@ -44,6 +47,8 @@ class Holdings:
         if not self._shares(sequence):
             return
         full = sequence.cached_tokens // BLOCK_TOKENS
+        if full == sequence.published_blocks:
+            return
         keys = sequence.prefix_keys()
         for at in range(sequence.published_blocks, full):
             self.pool.publish(sequence.blocks[at], keys[at])
@@ -53,6 +58,18 @@ class Holdings:
         """It holds nothing any more; what it had published can be found until the blocks are needed."""
         self.pool.release(sequence.blocks)
         sequence.lose_cache()
+
+    def broken_invariants(self, running: Collection[Sequence]) -> list[str]:
+        """What is wrong if these are all that hold blocks; empty if nothing is."""
+        broken = self.pool.broken_invariants([sequence.blocks for sequence in running])
+        holders = Counter(block for sequence in running for block in sequence.blocks)
+        for sequence in running:
+            name = sequence.request.request_id
+            if blocks_for(sequence.cached_tokens) > len(sequence.blocks):
+                broken.append(f"{name} has {sequence.cached_tokens} tokens in {len(sequence.blocks)} blocks")
+            written = sequence.blocks[sequence.cached_tokens // BLOCK_TOKENS :]
+            broken += [f"{name} writes block {block}, which others hold" for block in written if holders[block] > 1]
+        return broken
 
     def _findable(self, sequence: Sequence) -> list[int]:
         """Cached blocks that come next after its own, if it stands at the end of a block."""

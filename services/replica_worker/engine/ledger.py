@@ -58,9 +58,9 @@ class Ledger:
         """From now on requests may run on the slot, with this adapter."""
         self._digests[slot] = digest
 
-    def empty(self, slot: int) -> None:
-        """From now on no request may run on the slot."""
-        self._digests.pop(slot, None)
+    def empty(self, slot: int) -> str | None:
+        """From now on no request may run on the slot. Returns the digest of what was in it, if anything was."""
+        return self._digests.pop(slot, None)
 
     def digest_of(self, slot: int) -> str:
         """Of the adapter in a slot that is filled; "" for BASE_SLOT. Raises KeyError for an empty slot."""

@@ -124,6 +124,21 @@ class Schedule:
         sequence.row = WAITING
         self._holdings.give_up(sequence)
 
+    def broken_invariants(self) -> list[str]:
+        """What is wrong, derived anew; empty if nothing is. True between any two calls, not within one."""
+        running = list(self.running.values())
+        broken = self._holdings.broken_invariants(running)
+        if sorted([*self._free_rows, *self.running]) != [*range(self._info.max_rows)]:
+            broken.append("free and running rows are not each row once")
+        if any(row != sequence.row for row, sequence in self.running.items()):
+            broken.append("a running sequence believes to be in another row")
+        if any(sequence.blocks or sequence.row != WAITING for sequence in self.waiting):
+            broken.append("a waiting sequence holds a row or blocks")
+        arrivals = [*sorted(sequence.arrival for sequence in running), *(one.arrival for one in self.waiting)]
+        if arrivals != sorted(arrivals):
+            broken.append("a sequence waits behind a younger one")
+        return broken
+
     def _admit(self) -> None:
         while self.waiting and self._free_rows and self._has_room_for(self.waiting[0]):
             sequence = self.waiting.popleft()

@@ -79,10 +79,12 @@ class TimedEngine:
             self._desk.ledger.fill(slot, adapter.spec.digest)
 
     async def clear(self, slot: int) -> None:
-        """Raises ValueError, and changes nothing, if a request is on the slot."""
+        """Raises ValueError, and changes nothing, if a request is on the slot. Cached prefixes go with it."""
         self._started()
         async with self._link:
-            self._empty(slot)
+            former = self._empty(slot)
+            if former:
+                self._schedule.forget(former)
 
     def submit(self, request: EngineRequest) -> None:
         """Raises ValueError for an id that is live; any other refusal comes as an error token."""
@@ -117,10 +119,10 @@ class TimedEngine:
         if self._stepping is None:
             raise EngineFailed("the engine is not running")
 
-    def _empty(self, slot: int) -> None:
+    def _empty(self, slot: int) -> str | None:
         self._desk.ledger.check_writable(slot)
-        self._desk.ledger.empty(slot)
         self._digests.pop(slot, None)
+        return self._desk.ledger.empty(slot)
 
     def _enter(self, sequence: Sequence) -> None:
         self._schedule.submit(sequence)

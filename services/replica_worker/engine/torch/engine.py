@@ -118,9 +118,11 @@ class TorchEngine:
         slots, ledger = self._started().slots, self._desk.ledger
         async with self._writing:
             ledger.check_writable(slot)
-            ledger.empty(slot)
+            former = ledger.empty(slot)
             if adapter is None:
                 await asyncio.to_thread(slots.clear, slot)
+                if former and self._thread:
+                    self._thread.post(lambda schedule: schedule.forget(former))
             else:
                 await asyncio.to_thread(slots.store, slot, adapter)
                 ledger.fill(slot, adapter.spec.digest)
