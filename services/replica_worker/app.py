@@ -100,7 +100,7 @@ class Replica:
         """Several times a second."""
         if self._watch.started:
             await self._watch.look()
-            self.loader.slots.tend()
+            self.loader.queue.tend()
             await self.generation.tick()
 
     async def _listen(self) -> None:

@@ -24,6 +24,7 @@ from services.replica_worker.tiers.effect import EffectProof, OnMismatch
 from services.replica_worker.tiers.ground import Ground
 from services.replica_worker.tiers.loader import Loader
 from services.replica_worker.tiers.ram import RamTier
+from services.replica_worker.tiers.slot_queue import SlotQueue
 from services.replica_worker.tiers.slots import SlotTier
 from shared.bus.port import Bus
 from shared.messages.identity import AdapterKey
@@ -98,4 +99,4 @@ def _loader(
     disk = DiskTier(outside.files, outside.store, disk_budget, outside.clock, on_file)
     ram = RamTier(ground, disk, ram_budget)
     slots = SlotTier(ground, ram, SlotTable(settings.slots), proof.check)
-    return Loader(outside.identity.base_model_hash, disk, ram, slots, ground)
+    return Loader(outside.identity.base_model_hash, disk, ram, SlotQueue(ground, ram, slots), ground)

@@ -11,8 +11,8 @@ from services.replica_worker.tiers.disk import DiskTier
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.tiers.ground import Ground
 from services.replica_worker.tiers.ram import RamTier
+from services.replica_worker.tiers.slot_queue import SlotQueue
 from services.replica_worker.tiers.slot_reference import SlotReference
-from services.replica_worker.tiers.slots import SlotTier
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger
@@ -28,10 +28,11 @@ class Loader:
     for every request that names it; an operator's load tries anew.
     """
 
-    def __init__(self, base_model_hash: str, disk: DiskTier, ram: RamTier, slots: SlotTier, ground: Ground) -> None:
+    def __init__(self, base_model_hash: str, disk: DiskTier, ram: RamTier, queue: SlotQueue, ground: Ground) -> None:
         self.disk = disk
         self.ram = ram
-        self.slots = slots
+        self.slots = queue.slots
+        self.queue = queue
         self.failures = FailureMemory()
         self._base_model_hash = base_model_hash
         self._clock = ground.clock
@@ -62,7 +63,7 @@ class Loader:
         if (failure := self.failures.blocking(record.key, self._clock.now_s())) is not None and failure.final:
             raise AdapterFailed(failure.reason, elsewhere=failure.elsewhere)
         with self._urgently(), self._remembering(record):
-            return await self.slots.acquire(record)
+            return await self.queue.acquire(record)
 
     async def acquire_in_time(self, record: AdapterRecord) -> SlotReference:
         """The same for an operation: whoever asked for it has given up after `OPERATION_DEADLINE_S`."""
@@ -79,7 +80,7 @@ class Loader:
         """
         with self._urgently(), self._remembering(record):
             if tier == "gpu":
-                (await self.slots.acquire(record)).release()
+                (await self.queue.acquire(record)).release()
             elif tier == "ram":
                 await self.ram.hold(record)
             else:
@@ -89,7 +90,7 @@ class Loader:
         """The same in the background, into an empty slot only: False if there was none to be had."""
         with self._remembering(record):
             if tier == "gpu":
-                reference = await self.slots.acquire_free(record)
+                reference = await self.queue.acquire_free(record)
                 if reference is None:
                     return False
                 reference.release()
