@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from pathlib import Path
 
-from services.replica_worker.engine.port import AdapterSpec, EngineFailed, EngineLoad, HostAdapter, Probe
+from services.replica_worker.engine.port import BASE_SLOT, AdapterSpec, EngineFailed, EngineLoad, HostAdapter, Probe
 from services.replica_worker.engine.timed.engine import TimedAdapter, TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
 
@@ -64,10 +65,9 @@ class UnrulyEngine(TimedEngine):
         self._meet("clear")
         await super().clear(slot)
 
-    async def probe(self, prompt_token_ids: object, slot: int, top: int = 20) -> Probe:
+    def probe(self, prompt_token_ids: Sequence[int], slot: int, top: int = 20) -> asyncio.Future[Probe]:
         self._meet("probe")
-        shown = -1 if self.no_effect else slot
-        return await super().probe(prompt_token_ids, shown, top)  # type: ignore[arg-type]
+        return super().probe(prompt_token_ids, BASE_SLOT if self.no_effect else slot, top)
 
     async def fingerprint(self, slot: int) -> str:
         self._meet("fingerprint")

@@ -46,22 +46,19 @@ class Desk:
         if sequence is not None:
             self._leave(sequence)
 
-    async def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int) -> Probe:
-        """Joins the batch like any prompt. Raises ValueError when the prompt or the slot cannot be run."""
+    def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int) -> asyncio.Future[Probe]:
+        """Joins the batch like any prompt, at once. Cancelling the future takes it out again. Raises ValueError
+        when the prompt or the slot cannot be run."""
         request = probe_request(prompt_token_ids, slot)
         if why := self.ledger.refusal(request):
             raise ValueError(why)
         sequence = Sequence(request, self.ledger.digest_of(slot), probe_top=top)
         answer: asyncio.Future[Probe] = asyncio.get_running_loop().create_future()
         self._probes[sequence] = answer
+        answer.add_done_callback(lambda _: self._end_probe(sequence))  # before anyone who waits for it wakes
         self.ledger.occupy(slot)
         self._enter(sequence)
-        try:
-            return await answer
-        finally:
-            del self._probes[sequence]
-            self.ledger.vacate(slot)
-            self._leave(sequence)
+        return answer
 
     def deliver(self, outcomes: Iterable[Outcome]) -> None:
         """What one step produced, to those who are still there."""
@@ -85,6 +82,11 @@ class Desk:
         """The engine is closed: requests end without a token."""
         self._fail_probes(EngineFailed("the engine is closed"))
         self.ledger.live.clear()
+
+    def _end_probe(self, sequence: Sequence) -> None:
+        del self._probes[sequence]
+        self.ledger.vacate(sequence.request.slot)
+        self._leave(sequence)
 
     def _fail_probes(self, failure: EngineFailed) -> None:
         for probe in self._probes.values():

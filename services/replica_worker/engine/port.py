@@ -8,7 +8,7 @@ from a request. Implementations: `torch` (reference), `timed` (no model). Every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +33,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: tuple[int, ...]
     kv_tokens: int = 0
     """How many tokens of context the KV cache holds, over all sequences; 0: as many as rows can need."""
+    has_model: bool = True
+    """False: what it produces is made up, and says nothing about a base model's weights."""
 
 
 class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +139,7 @@ class Engine(Protocol):
         """
 
     async def clear(self, slot: int) -> None:
-        """Make the slot's weights zero. Idempotent. Raises ValueError as `load` does."""
+        """Make the slot's weights zero; nothing that was computed with them is found by a later request. Idempotent. Raises ValueError as `load` does."""
 
     def submit(self, request: EngineRequest) -> None:
         """Queue a request; its tokens arrive through `on_step`. Never blocks, never raises for load.
@@ -150,14 +152,18 @@ class Engine(Protocol):
     def abort(self, request_id: str) -> None:
         """End a request without a further StepToken. Unknown ids are ignored."""
 
-    async def probe(self, prompt_token_ids: Sequence[int], slot: int, top: int = 20) -> Probe:
+    def probe(self, prompt_token_ids: Sequence[int], slot: int, top: int = 20) -> Awaitable[Probe]:
         """Next-token distribution of a prompt with the slot's adapter (or BASE_SLOT).
 
-        Joins the batch like any request. Raises ValueError for what `submit` would end with an error.
+        Joins the batch like any request, and at the call: what is submitted right after it is computed in the
+        same step. Raises ValueError for what `submit` would end with an error.
         """
 
     async def fingerprint(self, slot: int) -> str:
         """SHA-256 over the slot's tensors as they now stand in the engine (BASE_SLOT: over nothing)."""
+
+    async def expected_fingerprint(self, adapter: HostAdapter) -> str:
+        """The `fingerprint` of any slot that holds exactly this adapter; "" if this engine cannot tell."""
 
     def load_figures(self) -> EngineLoad:
         """Rows and promised tokens right now; cheap, callable every step.

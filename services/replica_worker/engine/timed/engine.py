@@ -94,14 +94,17 @@ class TimedEngine:
     def abort(self, request_id: str) -> None:
         self._desk.abort(request_id)
 
-    async def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int = 20) -> Probe:
+    def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int = 20) -> asyncio.Future[Probe]:
         """Joins the batch like any prompt. Raises ValueError when the prompt or the slot cannot be run."""
         self._started()
-        return await self._desk.probe(prompt_token_ids, slot, top)
+        return self._desk.probe(prompt_token_ids, slot, top)
 
     async def fingerprint(self, slot: int) -> str:
         held = b"" if slot == BASE_SLOT else self._digests.get(slot, "empty").encode()
         return hashlib.sha256(held).hexdigest()
+
+    async def expected_fingerprint(self, adapter: HostAdapter) -> str:
+        return hashlib.sha256(adapter.spec.digest.encode()).hexdigest()
 
     def load_figures(self) -> EngineLoad:
         """Raises EngineFailed once the engine is closed."""
@@ -167,5 +170,6 @@ def _info(policy: TimedPolicy) -> EngineInfo:
         max_context_tokens=policy.max_context_tokens,
         vocabulary_size=policy.vocabulary_size,
         eos_token_ids=policy.eos_token_ids,
+        has_model=False,
         kv_tokens=policy.kv_tokens,
     )

@@ -80,13 +80,18 @@ class TorchEngine:
     def abort(self, request_id: str) -> None:
         self._desk.abort(request_id)
 
-    async def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int = 20) -> Probe:
+    def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int = 20) -> asyncio.Future[Probe]:
         """Joins the batch like any prompt. Raises ValueError when the prompt or the slot cannot be run."""
         self._started()
-        return await self._desk.probe(prompt_token_ids, slot, top)
+        return self._desk.probe(prompt_token_ids, slot, top)
 
     async def fingerprint(self, slot: int) -> str:
         return await asyncio.to_thread(self._started().slots.fingerprint, slot)
+
+    async def expected_fingerprint(self, adapter: HostAdapter) -> str:
+        if not isinstance(adapter, TorchAdapter):
+            raise TypeError(f"{type(adapter).__name__} was not read by this engine")
+        return await asyncio.to_thread(self._started().slots.fingerprint_of, adapter)
 
     def load_figures(self) -> EngineLoad:
         """Raises EngineFailed once the engine is broken or closed."""

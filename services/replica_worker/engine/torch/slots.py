@@ -24,6 +24,7 @@ class AdapterSlots:
 
     def __init__(self, config: ModelConfig, slots: int, rank_limit: int, like: torch.Tensor) -> None:
         self._writing = threading.Lock()
+        self._config, self._rank_limit, self._like = config, rank_limit, like
         self.stacks: dict[Place, LoraStack] = {
             (layer, module): LoraStack(slots, rank_limit, config.shape_of(module), like)
             for layer in range(config.layers)
@@ -46,6 +47,13 @@ class AdapterSlots:
         with self._writing:
             for stack in self.stacks.values():
                 stack.clear(slot)
+
+    def fingerprint_of(self, adapter: TorchAdapter) -> str:
+        """Of a slot that holds exactly this adapter: the same stores, into one slot that nothing else writes."""
+        with torch.inference_mode():
+            alone = AdapterSlots(self._config, 1, self._rank_limit, self._like)
+        alone.store(0, adapter)
+        return alone.fingerprint(0)
 
     def fingerprint(self, slot: int) -> str:
         """SHA-256 (hex) over what stands in the slot, module by module; BASE_SLOT: over nothing."""
