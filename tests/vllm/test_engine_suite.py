@@ -1,0 +1,9 @@
+"""vLLM keeps every promise of the port."""
+
+from __future__ import annotations
+
+from tests.integration.engine_suite import EngineSuite
+
+
+class TestVllmEngine(EngineSuite):
+    pass
