@@ -1,54 +1,77 @@
-"""What the next step computes: nobody stalls, and no prompt's chunks depend on its company."""
+"""What the next step computes: no stream stalls, and no prompt waits for ever."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.replica_worker.engine.batch import Piece, Progress, next_batch
+from services.replica_worker.engine.blocks import BLOCK_TOKENS
 
-CHUNK = 16
+CHUNK = 64
 
 
-def prompt_chunks(lengths: list[int], decoding: int = 0) -> dict[int, list[tuple[int, int]]]:
-    """Run prompts of these lengths to their end beside `decoding` endless streams; the chunks of each."""
+def prompt_steps(lengths: list[int], decoding: int = 0) -> dict[int, list[tuple[int, Piece]]]:
+    """Run prompts of these lengths to their end beside `decoding` endless streams; each one's pieces with the
+    steps that computed them, from 1 on."""
     cached = dict.fromkeys(range(len(lengths)), 0)
     served = dict.fromkeys(range(len(lengths)), -1)
-    chunks: dict[int, list[tuple[int, int]]] = {row: [] for row in cached}
+    taken: dict[int, list[tuple[int, Piece]]] = {row: [] for row in cached}
     streams = [Progress(1000 + i, 50, 49) for i in range(decoding)]
     for step in range(1, 1000):
         left = [Progress(row, lengths[row], cached[row], served[row]) for row in cached if cached[row] < lengths[row]]
         if not left:
-            return chunks
+            return taken
         for piece in next_batch([*streams, *left], CHUNK)[decoding:]:
-            chunks[piece.row].append((piece.start, piece.stop))
+            taken[piece.row].append((step, piece))
             cached[piece.row], served[piece.row] = piece.stop, step
     raise AssertionError("a prompt never ended")
 
 
 def test_every_decoding_sequence_gets_its_token() -> None:
     pieces = next_batch([Progress(3, 10, 9), Progress(1, 25, 24), Progress(2, 100, 0)], CHUNK)
-    assert pieces == (Piece(3, 9, 10, True), Piece(1, 24, 25, True), Piece(2, 0, 16, False))
+    assert pieces == (Piece(3, 9, 10, True), Piece(1, 24, 25, True), Piece(2, 0, 64, False))
 
 
-def test_short_prompts_share_a_step() -> None:
-    pieces = next_batch([Progress(0, 6, 0), Progress(1, 5, 0), Progress(2, 6, 0), Progress(3, 5, 0)], CHUNK)
-    assert [(piece.row, piece.last) for piece in pieces] == [(0, True), (1, True), (3, True)]
+def test_short_prompts_share_a_step_and_the_last_one_fills_it() -> None:
+    pieces = next_batch([Progress(0, 20, 0), Progress(1, 10, 0), Progress(2, 60, 0), Progress(3, 5, 0)], CHUNK)
+    assert pieces == (Piece(0, 0, 20, True), Piece(1, 0, 10, True), Piece(2, 0, 32, False))
+
+
+def test_what_a_block_does_not_fit_goes_to_a_prompt_that_ends() -> None:
+    pieces = next_batch([Progress(0, 54, 0), Progress(1, 90, 0), Progress(2, 9, 0)], CHUNK)
+    assert pieces == (Piece(0, 0, 54, True), Piece(2, 0, 9, True))
 
 
 def test_prompts_take_turns() -> None:
-    pieces = next_batch([Progress(0, 90, 32, served_step=8), Progress(1, 90, 16, served_step=7)], CHUNK)
-    assert pieces == (Piece(1, 16, 32, False),)
+    pieces = next_batch([Progress(0, 90, 16, served_step=8), Progress(1, 90, 16, served_step=7)], CHUNK)
+    assert pieces == (Piece(1, 16, 80, False),)
 
 
 def test_nothing_to_do_is_an_empty_step() -> None:
     assert next_batch([], CHUNK) == ()
 
 
-@given(lengths=st.lists(st.integers(2, 100), min_size=1, max_size=8), decoding=st.integers(0, 4))
-def test_a_prompts_chunks_are_its_own_whatever_the_company(lengths: list[int], decoding: int) -> None:
-    together = prompt_chunks(lengths, decoding)
-    assert [together[row] for row in range(len(lengths))] == [prompt_chunks([length])[0] for length in lengths]
+LENGTHS = st.lists(st.integers(2, 400), min_size=1, max_size=8)
+
+
+@given(lengths=LENGTHS, decoding=st.integers(0, 4))
+def test_every_prompt_is_computed_once_in_whole_blocks(lengths: list[int], decoding: int) -> None:
+    for row, pieces in prompt_steps(lengths, decoding).items():
+        stops = [piece.stop for _, piece in pieces]
+        assert [piece.start for _, piece in pieces] == [0, *stops[:-1]]
+        assert stops[-1] == lengths[row]
+        assert [piece.last for _, piece in pieces] == [False] * (len(pieces) - 1) + [True]
+        assert not any(stop % BLOCK_TOKENS for stop in stops[:-1])
+
+
+@given(LENGTHS)
+def test_no_prompt_waits_longer_than_there_are_others(lengths: list[int]) -> None:
+    for pieces in prompt_steps(lengths).values():
+        steps = [0, *(step for step, _ in pieces)]
+        assert max(after - before for before, after in pairwise(steps)) <= len(lengths)
 
 
 @given(
