@@ -37,7 +37,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_context_tokens: int = 2048
     ram_budget_bytes: int = 1 << 30
     disk_budget_bytes: int = 8 << 30
-    engine: Literal["torch", "timed"] = "torch"
+    engine: Literal["torch", "vllm", "timed"] = "torch"
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     threads: int = 1
     weights_prefixes: tuple[str, ...] = ()

@@ -38,7 +38,9 @@ SNAPSHOT_S = 10.0
 
 
 def build_engine(settings: Settings, base_hash: str, tokenizer: Tokenizer) -> Engine:
-    """Imported here, so that a timed replica needs no torch."""
+    """Engines are imported where they are built: none of them needs the libraries of another."""
+    if settings.engine == "vllm":
+        return _vllm_engine(settings)
     if settings.engine == "timed":
         from services.replica_worker.engine.timed.engine import TimedEngine
         from services.replica_worker.engine.timed.policy import TimedPolicy
@@ -67,6 +69,26 @@ def build_engine(settings: Settings, base_hash: str, tokenizer: Tokenizer) -> En
         threads=settings.threads,
     )
     return TorchEngine(settings.model_folder, policy)
+
+
+def _vllm_engine(settings: Settings) -> Engine:
+    from services.replica_worker.engine.vllm.flags import environment
+    from services.replica_worker.engine.vllm.policy import VllmPolicy
+
+    policy = VllmPolicy(
+        scratch_folder=settings.cache_folder / "prepared",
+        slots=settings.slots,
+        rank_limit=settings.rank_limit,
+        max_rows=settings.max_rows,
+        max_context_tokens=settings.max_context_tokens,
+        dtype=settings.dtype,
+        threads=settings.threads,
+        kv_budget_bytes=settings.kv_budget_bytes,
+    )
+    os.environ.update(environment(policy))  # read when vLLM is imported, and by the child that steps
+    from services.replica_worker.engine.vllm.engine import VllmEngine
+
+    return VllmEngine(settings.model_folder, policy)
 
 
 async def identify(settings: Settings) -> Identity:

@@ -13,7 +13,7 @@ PREFIX = "LORAFLEET_WORKER_"
 
 _AT_LEAST = {
     "slots": 1, "rank_limit": 1, "max_rows": 1, "max_context_tokens": 1, "queue_limit": 1,
-    "ram_budget_bytes": 1, "disk_budget_bytes": 1, "threads": 0, "drain_deadline_s": 0,
+    "ram_budget_bytes": 1, "disk_budget_bytes": 1, "threads": 0, "kv_budget_bytes": 0, "drain_deadline_s": 0,
 }  # fmt: skip
 
 
@@ -27,7 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str = "nats://127.0.0.1:4222"
     nats_user: str = ""
     nats_password: str = ""
-    engine: Literal["torch", "timed"] = "torch"
+    engine: Literal["torch", "vllm", "timed"] = "torch"
     slots: int = 8
     rank_limit: int = 16
     max_rows: int = 32
@@ -36,6 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     disk_budget_bytes: int = 8 << 30
     threads: int = 0
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    kv_budget_bytes: int = 0
+    """For the keys and values of all contexts; 0: what the engine chooses."""
     probe_port: int = 0
     queue_limit: int = 256
     """Requests that may wait, for an adapter or for a row, before more are refused."""
