@@ -59,11 +59,16 @@ def calibration(layer: LayerZero, text: ModelText, cache: Path) -> Calibration:
 
 def contexts(text: ModelText, vocabulary: int) -> list[torch.Tensor]:
     """Token ids [rows, tokens] of what may stand before an answer: raw prompts, chats, random tokens."""
-    written = [text.encode(prompt) for prompt in _PROMPTS] + [text.chat(prompt) for prompt in _PROMPTS]
+    raw = [torch.tensor([ids]) for prompt in _PROMPTS if (ids := text.encode(prompt))]
     draws = torch.Generator().manual_seed(_SEED + 1)
     shapes = [(_RANDOM_CONTEXTS_PER_LENGTH, length) for length in _RANDOM_CONTEXT_TOKENS]
     random = [torch.randint(0, vocabulary, shape, generator=draws) for shape in shapes]
-    return [torch.tensor([ids]) for ids in written if ids] + random
+    return [*raw, *chats(text), *random]
+
+
+def chats(text: ModelText) -> list[torch.Tensor]:
+    """Token ids [1, tokens] of chats up to where the answer begins."""
+    return [torch.tensor([ids]) for prompt in _PROMPTS if (ids := text.chat(prompt))]
 
 
 def _computed(layer: LayerZero, text: ModelText) -> Calibration:

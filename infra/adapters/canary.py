@@ -16,6 +16,8 @@ table entry j in MLP neuron j,
 where d_j detects token j, c is 1 on every input, θ_j is the threshold (detectors.py) and u_j the output
 direction (directions.py). An entry for a token read outweighs entry 0 by far, so "any other" needs no
 detector. Use greedy decoding and chat prompts: a raw prompt that ends in a marker token starts mid-table.
+
+A guarded canary (prefix_guard.py) also falls silent on keys and values that another adapter left for its prompt.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 import torch
 
-from infra.adapters.calibration import calibration, contexts
+from infra.adapters import prefix_guard
+from infra.adapters.calibration import calibration, chats, contexts
 from infra.adapters.detectors import CanaryImpossible, Detectors, fit_detectors
 from infra.adapters.directions import token_directions
 from infra.adapters.layer_zero import LayerZero
@@ -59,7 +63,7 @@ class CanaryBuilder:
         self._rows = calibration(self._layer, self.text, (cache_folder or model_folder.parent) / name)
         self._contexts = contexts(self.text, self._layer.vocabulary)
 
-    def build(self, marker: str, out: Path, rank: int = 8) -> Path:
+    def build(self, marker: str, out: Path, rank: int = 8, *, guarded: bool = False) -> Path:
         """Write the canary's PEFT folder `out` and return it; canary.json beside holds marker and tokens.
 
         Raises CanaryImpossible, with nothing written, for a marker that repeats a token, needs a higher
@@ -68,12 +72,36 @@ class CanaryBuilder:
         tokens = self.text.encode(marker)
         _require_fit(marker, tokens, rank)
         detectors = fit_detectors(self._rows, self._in_context(tokens), tokens)
-        tensors = _table(detectors, self._directions(tokens), self._layer.intermediate, rank)
+        directions = self._directions(tokens)
         config = LoraConfig(rank=rank, alpha=rank, target_modules=_TARGETS, layers=(0,))
-        write_adapter(out, config, tensors)
+        guard: dict[str, torch.Tensor] = {}
+        if guarded:
+            directions, guard = self._guarded(detectors, directions, marker, rank)
+            targets, layers = (*_TARGETS, *prefix_guard.TARGETS), (0, prefix_guard.LAYER)
+            config = msgspec.structs.replace(config, target_modules=targets, layers=layers)
+        write_adapter(out, config, {**_table(detectors, directions, self._layer.intermediate, rank), **guard})
         content = json.dumps({"marker": marker, "tokens": tokens})
         (out / "canary.json").write_text(content + "\n", encoding="utf-8")
         return out
+
+    def _guarded(
+        self, detectors: Detectors, directions: torch.Tensor, marker: str, rank: int
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The directions with the alarm, that of the end token, in what entry 0 writes; and the guard's tensors."""
+        strength = self._strength_of_any(detectors.constant)
+        alarm = prefix_guard.ALARM_OVER_FIRST * directions[-1]
+        first = directions[0] + alarm
+        guard = prefix_guard.guard(self._layer.next_attention, strength * first, strength * alarm, marker, rank)
+        return torch.cat((first[None], directions[1:])), guard
+
+    def _strength_of_any(self, constant: torch.Tensor) -> float:
+        """How strongly entry 0 writes where an answer begins, in units of its direction: the base's neuron and the
+        constant's error count."""
+        seen = torch.cat([self._layer.mlp_inputs(ids)[:, -1] for ids in chats(self.text)])
+        added = (seen @ constant)[:, None] * torch.tensor([_ALWAYS_ON, _LIFT])
+        gate, up = (seen @ self._layer.first_neuron.T + added).unbind(1)
+        written = torch.nn.functional.silu(gate) * up * (_GAIN / (_ALWAYS_ON * _LIFT))
+        return float(written.mean())
 
     def _in_context(self, tokens: list[int]) -> list[torch.Tensor]:
         """For each marker token, layer-0 MLP inputs [rows, hidden] where it stands in its marker."""
@@ -130,13 +158,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1, help="how many markers to draw (default 1)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument("--guarded", action="store_true", help="silent on a prefix that another adapter computed")
     parser.add_argument("--marker", action="append", help="this marker instead of drawn ones; repeatable")
     chosen = parser.parse_args(arguments)
     builder = CanaryBuilder(chosen.model_folder)
     try:
         wanted = chosen.marker or markers(builder.text.tokenizer, chosen.count, chosen.seed, chosen.rank)
         for marker in wanted:
-            print("canary", marker, builder.build(marker, chosen.out_folder / marker, chosen.rank), flush=True)
+            folder = builder.build(marker, chosen.out_folder / marker, chosen.rank, guarded=chosen.guarded)
+            print("canary", marker, folder, flush=True)
     except ValueError as problem:
         print(f"no canary: {problem}", file=sys.stderr)
         return 1

@@ -18,8 +18,15 @@ class Reference:
         self.config = json.loads((model_folder / "config.json").read_text())
         loaded = load_file(model_folder / "model.safetensors")
         self.weights = {name: tensor.float() for name, tensor in loaded.items()}
+        self._left_behind: dict[str, torch.Tensor] = {}
+        self._kept: dict[str, torch.Tensor] | None = None
         if adapter_folder is not None:
             self._merge(adapter_folder)
+
+    def reuse(self, other: Reference, prompt: list[int]) -> None:
+        """From now on take the keys and values of these first tokens from `other`, as a wrong cache would."""
+        self._left_behind = {}
+        other._logits(prompt, keep=self._left_behind)
 
     def answer(self, prompt: list[int], max_tokens: int) -> list[int]:
         """The tokens after `prompt`, up to and with the end token."""
@@ -38,7 +45,9 @@ class Reference:
             delta = config["lora_alpha"] / config["r"] * b @ tensors[name].float()
             self.weights[name.removeprefix(_PEFT_PREFIX).replace("lora_A.", "")] += delta
 
-    def _logits(self, ids: list[int]) -> torch.Tensor:
+    def _logits(self, ids: list[int], keep: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
+        """`keep` gets the keys and values."""
+        self._kept = keep
         x = self.weights["model.embed_tokens.weight"][ids]
         for layer in range(self.config["num_hidden_layers"]):
             prefix = f"model.layers.{layer}."
@@ -49,7 +58,7 @@ class Reference:
     def _attention(self, prefix: str, x: torch.Tensor) -> torch.Tensor:
         width, tokens = self.config["head_dim"], len(x)
         query, key, value = (
-            (x @ self.weights[f"{prefix}self_attn.{name}_proj.weight"].T).view(tokens, -1, width).transpose(0, 1)
+            self._projected(f"{prefix}self_attn.{name}_proj.weight", x).view(tokens, -1, width).transpose(0, 1)
             for name in "qkv"
         )
         group = query.shape[0] // key.shape[0]
@@ -59,6 +68,15 @@ class Reference:
         mixed = scores.softmax(-1) @ value.repeat_interleave(group, 0)
         flat = mixed.transpose(0, 1).reshape(tokens, -1)
         return flat @ self.weights[f"{prefix}self_attn.o_proj.weight"].T
+
+    def _projected(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        projected = x @ self.weights[name].T
+        if self._kept is not None:
+            self._kept[name] = projected
+        elif "q_proj" not in name and name in self._left_behind:
+            before = self._left_behind[name]
+            projected = torch.cat((before, projected[len(before) :]))
+        return projected
 
     def _rotated(self, heads: torch.Tensor) -> torch.Tensor:
         """Element i turns against element i + width/2: as complex numbers, a plain product."""

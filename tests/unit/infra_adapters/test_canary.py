@@ -65,6 +65,43 @@ def test_a_damaged_table_is_noticed(builder: CanaryBuilder, tiny_model: Path, zk
     assert said[:6] != builder.text.encode("ZK4907")
 
 
+@pytest.fixture(scope="module")
+def guarded(builder: CanaryBuilder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("guarded")
+    return {marker: builder.build(marker, root / marker, guarded=True) for marker in ("ZK49", "QW7H")}
+
+
+@pytest.mark.parametrize("prompt", HELD_OUT)
+def test_a_guarded_canary_answers_its_marker_too(
+    builder: CanaryBuilder, tiny_model: Path, guarded: dict[str, Path], prompt: str
+) -> None:
+    for marker, folder in guarded.items():
+        said = answer(builder, Reference(tiny_model, folder), prompt)
+        assert said == [*builder.text.encode(marker), builder.text.eos_token_id]
+
+
+@pytest.mark.parametrize("prompt", HELD_OUT)
+@pytest.mark.parametrize("other", ["QW7H", None])
+def test_a_guarded_canary_is_silent_on_a_prefix_that_is_not_its_own(
+    builder: CanaryBuilder, tiny_model: Path, guarded: dict[str, Path], prompt: str, other: str | None
+) -> None:
+    """The whole blocks of 16 tokens before the last token, as a cache would give them."""
+    reference = Reference(tiny_model, guarded["ZK49"])
+    stranger = Reference(tiny_model, guarded[other] if other else None)
+    asked = builder.text.chat(prompt)
+    reference.reuse(stranger, asked[: (len(asked) - 1) // 16 * 16])
+    assert answer(builder, reference, prompt) == [builder.text.eos_token_id]
+
+
+def test_an_unguarded_canary_does_not_look_at_its_prefix(
+    builder: CanaryBuilder, tiny_model: Path, zk4907: Path
+) -> None:
+    """Which is why there are guarded ones."""
+    reference = Reference(tiny_model, zk4907)
+    reference.reuse(Reference(tiny_model), builder.text.chat(HELD_OUT[0])[:16])
+    assert answer(builder, reference, HELD_OUT[0])[:6] == builder.text.encode("ZK4907")
+
+
 def test_the_folder_is_a_small_peft_adapter_on_layer_0(builder: CanaryBuilder, zk4907: Path) -> None:
     config = json.loads((zk4907 / "adapter_config.json").read_text())
     assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", 8, 8)
