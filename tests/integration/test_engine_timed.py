@@ -11,7 +11,8 @@ import pytest
 from services.replica_worker.engine.sequence import Sequence
 from services.replica_worker.engine.timed.engine import TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
-from tests.integration.engine_suite import EngineSuite
+from tests.integration.engine_suite import ExactEngineSuite
+from tests.integration.engine_tight_suite import TIGHT_KV_TOKENS, ExactTightCases
 from tests.support.engine_subject import CHUNK_TOKENS, CONTEXT_TOKENS, SLOTS, Subject, mix_faults, prompt_of
 from tests.support.random_adapter import RandomAdapter, write_adapter
 from tests.support.token_log import TokenLog, greedy
@@ -25,15 +26,28 @@ POLICY = msgspec.structs.replace(
 )
 
 
-@pytest.fixture
-async def subject(tmp_path: Path) -> AsyncIterator[Subject]:
-    engine, log = TimedEngine(POLICY), TokenLog()
+async def started(policy: TimedPolicy, folder: Path) -> AsyncIterator[Subject]:
+    engine, log = TimedEngine(policy), TokenLog()
     info = await engine.start(log.on_step)
-    yield Subject(engine, log, info, lambda seed: write_adapter(tmp_path, RandomAdapter(seed=seed), BASE_HASH))
+    yield Subject(engine, log, info, lambda seed: write_adapter(folder, RandomAdapter(seed=seed), BASE_HASH))
+    assert engine._schedule.broken_invariants() == []
     await engine.close()
 
 
-class TestTimedEngine(EngineSuite):
+@pytest.fixture
+async def subject(tmp_path: Path) -> AsyncIterator[Subject]:
+    async for one in started(POLICY, tmp_path):
+        yield one
+
+
+class TestTightTimedEngine(ExactTightCases):
+    @pytest.fixture
+    async def subject(self, tmp_path: Path) -> AsyncIterator[Subject]:
+        async for one in started(msgspec.structs.replace(POLICY, kv_tokens=TIGHT_KV_TOKENS), tmp_path):
+            yield one
+
+
+class TestTimedEngine(ExactEngineSuite):
     async def test_the_mix_checker_notices_a_wrong_slot(
         self, subject: Subject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
