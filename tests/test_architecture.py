@@ -26,7 +26,7 @@ LAYERS = (
     Layer("shared.contracts", own=("shared.contracts", "shared.messages"), others=_PLAIN),
     Layer("shared.hashing", own=(), others=frozenset({"numpy"})),
     Layer("shared.bus", own=("shared.bus", "shared.contracts", "shared.messages"), others=_PLAIN | {"nats"}),
-    Layer("shared.store", own=("shared.store",), others=_PLAIN),
+    Layer("shared.store", own=("shared.store",), others=_PLAIN | {"boto3", "botocore", "urllib3"}),
     Layer("shared.runtime", own=("shared.runtime",), others=_PLAIN | {"prometheus_client", "uvicorn", "uvloop"}),
     Layer("shared", own=("shared.messages",), others=_PLAIN),
     Layer(r"services\.\w+\.core", own=("{service}.core", "shared.messages", "shared.hashing"), others=_PLAIN),
@@ -67,6 +67,8 @@ LAYERS = (
 )
 
 NATS_HOMES = (r"shared\.bus\.nats\w*", r"infra\.nats(\.\w+)*", r"tests\.(support|integration)\.\w*nats\w*")
+
+S3_HOMES = (r"shared\.store\.s3\w*", r"tests\.(support|integration)\.\w*s3\w*")
 
 FAMILIES = {
     "fastapi": "http server", "starlette": "http server", "uvicorn": "http server",
@@ -131,6 +133,11 @@ def test_every_module_imports_what_its_layer_may(modules: list[Module]) -> None:
 
 def test_nats_is_imported_in_one_place(modules: list[Module]) -> None:
     nobody(check(modules, layers.imports_only_in("nats", NATS_HOMES)))
+
+
+def test_s3_is_spoken_in_one_place(modules: list[Module]) -> None:
+    for library in ("boto3", "botocore"):
+        nobody(check(modules, layers.imports_only_in(library, S3_HOMES)))
 
 
 def test_an_io_module_speaks_to_one_client_library(modules: list[Module]) -> None:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from infra.local.layout import Layout
 from infra.local.settings import LocalSettings
+from shared.store.access import S3Access
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,7 @@ def _registry(inputs: FleetInputs) -> ProcessSpec:
         "HOST": settings.host,
         "PORT": str(settings.admin_port),
         "DATABASE_URL": f"sqlite+aiosqlite:///{layout.database}",
-        "STORE_URL": layout.store.as_uri(),
+        **_store(inputs),
         "ADMIN_KEY": inputs.admin_key,
         "WEIGHTS_PREFIXES": ",".join((layout.inbox.as_uri(), *settings.weights_prefixes)),
     }
@@ -88,7 +91,7 @@ def _worker(inputs: FleetInputs, index: int) -> ProcessSpec:
     env = {
         "REPLICA_ID": replica_id,
         "MODEL_FOLDER": str(inputs.model_folder),
-        "STORE_URL": inputs.layout.store.as_uri(),
+        **_store(inputs),
         "CACHE_FOLDER": str(inputs.layout.cache(replica_id)),
         "ENGINE": settings.engine,
         "SLOTS": str(settings.slots),
@@ -102,6 +105,14 @@ def _worker(inputs: FleetInputs, index: int) -> ProcessSpec:
         "PROBE_PORT": str(port),
     }
     return replace(_spec(inputs, "replica_worker", "WORKER", env, port), name=replica_id)
+
+
+def _store(inputs: FleetInputs) -> dict[str, str]:
+    """Where the store is, and how it is reached: the same words for everyone who reads or writes it."""
+    settings = inputs.settings
+    access = {field.name.upper(): getattr(settings, field.name) for field in msgspec.structs.fields(S3Access)}
+    given = {name: value for name, value in access.items() if value is not None}
+    return {"STORE_URL": settings.store_url or inputs.layout.store.as_uri(), **given}
 
 
 def _spec(inputs: FleetInputs, service: str, word: str, env: Mapping[str, str], port: int) -> ProcessSpec:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from shared.runtime.settings import read
+from shared.store.access import S3Access
 
 PREFIX = "LORAFLEET_"
 _CLIENT_NAMES = frozenset(PREFIX + name for name in ("URL", "API_KEY", "ADMIN_URL", "ADMIN_KEY", "NATS_URL", "ALIASES"))
@@ -16,12 +15,14 @@ _CLIENT_NAMES = frozenset(PREFIX + name for name in ("URL", "API_KEY", "ADMIN_UR
 _SERVICE_PREFIXES = tuple(PREFIX + name for name in ("GATEWAY_", "REGISTRY_", "PLACEMENT_", "AUTOSCALER_", "WORKER_"))
 
 
-class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
+class LocalSettings(S3Access, frozen=True, kw_only=True):
     """Every field is an environment variable with the prefix LORAFLEET_."""
 
     home: Path = Path(".lorafleet")
     model: str | None = None
     """A model folder or a hub id; unset: the packaged SmolLM2-135M-Instruct."""
+    store_url: str | None = None
+    """`s3://bucket/prefix` or another `file:///folder`; unset: a folder of this fleet's home."""
     host: str = "127.0.0.1"
     port: int = 8080
     admin_port: int = 8081

@@ -99,7 +99,7 @@ def _database(settings: Settings) -> Database:
 
 def _store(settings: Settings) -> ObjectStore:
     try:
-        return store_from_url(settings.store_url)
+        return store_from_url(settings.store_url, settings)
     except ValueError as error:
         raise SettingsError(f"{PREFIX}STORE_URL does not fit: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from shared.store.access import S3Access
 
 PREFIX = "LORAFLEET_REGISTRY_"
 _FILE = "file://"
@@ -13,7 +13,7 @@ _POSITIVE = (
 )  # fmt: skip
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(S3Access, frozen=True, kw_only=True):
     nats_url: str = "nats://127.0.0.1:4222"
     nats_user: str = "registry"
     nats_password: str = ""

@@ -29,6 +29,7 @@ from shared.runtime.probe import ProbeServer
 from shared.runtime.service import Part, periodically, run_main, run_until_stopped
 from shared.runtime.settings import SettingsError, read
 from shared.store.open import store_from_url
+from shared.store.port import ObjectStore
 
 TICK_S = 0.1
 BEAT_S = 0.5
@@ -117,7 +118,7 @@ def parts_of(replica: Replica, outside: Outside, probe: ProbeServer) -> list[Par
     ]
 
 
-async def serve(settings: Settings, bus: Bus, identity: Identity) -> None:
+async def serve(settings: Settings, bus: Bus, identity: Identity, store: ObjectStore) -> None:
     clock, metrics, stop_asked = SystemClock(), Metrics("replica_worker"), asyncio.Event()
     tokenizer = Tokenizer.from_folder(settings.model_folder)
     book = FrameBook(identity.replica_id, identity.incarnation)
@@ -129,7 +130,7 @@ async def serve(settings: Settings, bus: Bus, identity: Identity) -> None:
         engine=build_engine(settings, identity.base_model_hash, tokenizer),
         tokenizer=tokenizer,
         files=DiskFiles(settings.cache_folder),
-        store=store_from_url(settings.store_url),
+        store=store,
         frames=FrameSender(bus, book, clock),
         residency=ResidencyTeller(bus, told, clock),
         meters=Meters(metrics),
@@ -154,6 +155,10 @@ async def main() -> None:
         identity = await identify(settings)
     except OSError as error:
         raise SettingsError(f"{PREFIX}MODEL_FOLDER holds no base model: {error}") from error
+    try:
+        store = store_from_url(settings.store_url, settings)
+    except ValueError as error:
+        raise SettingsError(f"{PREFIX}STORE_URL does not fit: {error}") from error
     options = BusOptions(
         url=settings.nats_url,
         user=settings.nats_user,
@@ -162,7 +167,7 @@ async def main() -> None:
     )
     bus = await connect(options)
     try:
-        await serve(settings, bus, identity)
+        await serve(settings, bus, identity, store)
     finally:
         await bus.close()
 

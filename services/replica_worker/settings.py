@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from shared.messages.identity import is_subject_token
+from shared.store.access import S3Access
 
 PREFIX = "LORAFLEET_WORKER_"
 
@@ -17,7 +16,7 @@ _AT_LEAST = {
 }  # fmt: skip
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(S3Access, frozen=True, kw_only=True):
     """Raises ValueError for values that no replica could run with."""
 
     replica_id: str

@@ -6,17 +6,15 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import re
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
-from shared.store.port import DigestMismatch, ObjectMissing, StoreUnavailable
+from shared.store.port import DigestMismatch, ObjectMissing, StoreUnavailable, checked_key
 
 CHUNK_BYTES = 1 << 20
 _INCOMING = ".incoming"
-_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
 class FileStore:
@@ -41,9 +39,9 @@ class FileStore:
         finally:
             incoming.discard()
 
-    async def read(self, key: str) -> AsyncIterator[bytes]:
+    async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """See ObjectStore. A store whose folder is gone is unavailable: its objects are not known missing."""
-        file = await asyncio.to_thread(self._open, key)
+        file = await asyncio.to_thread(self._open, key, start)
         try:
             while chunk := await asyncio.to_thread(_read_chunk, file, key):
                 yield chunk
@@ -61,10 +59,7 @@ class FileStore:
             raise StoreUnavailable(f"object {key} cannot be deleted: {error}") from error
 
     def _place(self, key: str) -> Path:
-        """Keys are made by us, never by customers: a wrong one is a programming error (ValueError)."""
-        if _KEY.fullmatch(key) is None:
-            raise ValueError(f"{key!r} is no object key")
-        return self._root / key
+        return self._root / checked_key(key)
 
     def _begin(self) -> _Incoming:
         folder = self._root / _INCOMING
@@ -74,10 +69,12 @@ class FileStore:
         except OSError as error:
             raise StoreUnavailable(f"the store at {self._root} cannot be written: {error}") from error
 
-    def _open(self, key: str) -> BinaryIO:
+    def _open(self, key: str, start: int) -> BinaryIO:
         place = self._place(key)
         try:
-            return place.open("rb")
+            file = place.open("rb")
+            file.seek(start)
+            return file
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self._root.is_dir():
                 raise ObjectMissing(f"there is no object {key}") from error

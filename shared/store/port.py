@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Protocol
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
 class ObjectMissing(Exception):
@@ -12,6 +15,11 @@ class ObjectMissing(Exception):
 
 class StoreUnavailable(Exception):
     """The store cannot be reached or refuses; nothing was changed, safe to retry."""
+
+
+class ObjectChanged(StoreUnavailable):
+    """The object was replaced while it was read: the bytes read so far and those to come belong to two
+    versions. Safe to retry from the beginning."""
 
 
 class DigestMismatch(Exception):
@@ -23,15 +31,25 @@ class ObjectStore(Protocol):
         """Store the bytes and return their count. Readers see the whole object or none.
         Raises DigestMismatch, StoreUnavailable; nothing is visible then."""
 
-    def read(self, key: str) -> AsyncIterator[bytes]:
-        """The object in chunks of at most 1 MiB. Raises ObjectMissing, StoreUnavailable (also midway)."""
+    def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
+        """The object from byte `start` on, in chunks of at most 1 MiB; nothing if it has no such byte.
+        Raises ObjectMissing, StoreUnavailable, ObjectChanged (also midway); what came until then is right,
+        and a read from there goes on with it."""
 
-    async def exists(self, key: str) -> bool: ...
+    async def exists(self, key: str) -> bool:
+        """Raises StoreUnavailable."""
 
     async def delete(self, key: str) -> None:
-        """Deleting what is not there is no error."""
+        """Deleting what is not there is no error. Raises StoreUnavailable."""
 
 
 def weights_key(digest: str) -> str:
     """Where the weights file with this SHA-256 lives."""
     return f"adapters/{digest}.safetensors"
+
+
+def checked_key(key: str) -> str:
+    """Keys are made by us, never by customers: a wrong one is a programming error (ValueError)."""
+    if _KEY.fullmatch(key) is None:
+        raise ValueError(f"{key!r} is no object key")
+    return key

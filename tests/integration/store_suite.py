@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, weights_key
 
 SMALL = b"hello adapters"
+LARGE = bytes(range(256)) * (17 << 12) + b"the rest"
+"""More than an implementation would send or hold at once."""
 
 
 def digest_of(payload: bytes) -> str:
@@ -22,8 +25,8 @@ async def chunks_of(payload: bytes, size: int = 1 << 18) -> AsyncIterator[bytes]
         yield payload[at : at + size]
 
 
-async def read_all(store: ObjectStore, key: str) -> bytes:
-    return b"".join([chunk async for chunk in store.read(key)])
+async def read_all(store: ObjectStore, key: str, start: int = 0) -> bytes:
+    return b"".join([chunk async for chunk in store.read(key, start)])
 
 
 async def put(store: ObjectStore, payload: bytes) -> str:
@@ -45,17 +48,42 @@ class StoreSuite:
         assert await read_all(store, key) == b""
 
     async def test_a_large_object_comes_in_chunks_of_at_most_1_mib(self, store: ObjectStore) -> None:
-        payload = bytes(range(256)) * (3 << 12)
-        key = await put(store, payload)
+        key = await put(store, LARGE)
         chunks = [chunk async for chunk in store.read(key)]
-        assert b"".join(chunks) == payload
+        assert b"".join(chunks) == LARGE
         assert max(map(len, chunks)) <= 1 << 20
 
-    async def test_wrong_bytes_are_refused_and_nothing_is_visible(self, store: ObjectStore) -> None:
+    async def test_an_object_is_read_from_any_byte_on(self, store: ObjectStore) -> None:
+        key = await put(store, SMALL)
+        for start in range(len(SMALL)):
+            assert await read_all(store, key, start) == SMALL[start:]
+        assert await read_all(store, key, len(SMALL)) == b""
+        assert await read_all(store, key, len(SMALL) + 1) == b""
+        with pytest.raises(ObjectMissing):
+            await read_all(store, weights_key(digest_of(b"never stored")), 1)
+
+    async def test_what_is_read_and_written_is_never_held_whole(self, store: ObjectStore) -> None:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(64):
+                yield bytes(1 << 20)
+
+        digest = digest_of(bytes(64 << 20))
+        tracemalloc.start()
+        try:
+            size_bytes = await store.put(weights_key(digest), pieces(), digest)
+            read_bytes = sum([len(chunk) async for chunk in store.read(weights_key(digest))])
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert size_bytes == read_bytes == 64 << 20
+        assert peak_bytes < 40 << 20
+
+    @pytest.mark.parametrize("payload", [SMALL, LARGE], ids=["small", "large"])
+    async def test_wrong_bytes_are_refused_and_nothing_is_visible(self, store: ObjectStore, payload: bytes) -> None:
         digest = digest_of(b"announced")
         key = weights_key(digest)
         with pytest.raises(DigestMismatch, match=digest):
-            await store.put(key, chunks_of(SMALL), digest)
+            await store.put(key, chunks_of(payload), digest)
         assert not await store.exists(key)
 
     async def test_a_missing_object_says_so(self, store: ObjectStore) -> None:
@@ -73,25 +101,27 @@ class StoreSuite:
         await store.delete(key)
         assert not await store.exists(key)
 
-    async def test_a_source_that_breaks_leaves_nothing(self, store: ObjectStore) -> None:
+    @pytest.mark.parametrize("payload", [SMALL, LARGE], ids=["small", "large"])
+    async def test_a_source_that_breaks_leaves_nothing(self, store: ObjectStore, payload: bytes) -> None:
         async def broken() -> AsyncIterator[bytes]:
-            yield SMALL
+            yield payload
             raise ConnectionResetError("the uploader left")
 
-        digest = digest_of(SMALL)
+        digest = digest_of(payload)
         with pytest.raises(ConnectionResetError):
             await store.put(weights_key(digest), broken(), digest)
         assert not await store.exists(weights_key(digest))
 
-    async def test_a_cancelled_put_leaves_nothing(self, store: ObjectStore) -> None:
+    @pytest.mark.parametrize("payload", [SMALL, LARGE], ids=["small", "large"])
+    async def test_a_cancelled_put_leaves_nothing(self, store: ObjectStore, payload: bytes) -> None:
         half_way = asyncio.Event()
 
         async def endless() -> AsyncIterator[bytes]:
-            yield SMALL
+            yield payload
             half_way.set()
             await asyncio.Event().wait()
 
-        digest = digest_of(SMALL)
+        digest = digest_of(payload)
         task = asyncio.create_task(store.put(weights_key(digest), endless(), digest))
         await asyncio.wait_for(half_way.wait(), 5)
         task.cancel()

@@ -63,13 +63,13 @@ class CountingStore:
         self.open_reads = 0
         self.broken: Exception | None = None
 
-    async def read(self, key: str) -> AsyncIterator[bytes]:
+    async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         self.reads[key] += 1
         if self.broken is not None:
             raise self.broken
         self.open_reads += 1
         try:
-            async with aclosing(self._store.read(key)) as chunks:  # type: ignore[type-var]
+            async with aclosing(self._store.read(key, start)) as chunks:  # type: ignore[type-var]
                 async for chunk in chunks:
                     yield chunk
         finally:

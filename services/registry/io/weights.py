@@ -81,11 +81,13 @@ class _Upload:
         return await self._store.exists(self._waiting) or await self._store.exists(self._final)
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        read_bytes = 0
         try:
             async for chunk in self._store.read(self._waiting):
+                read_bytes += len(chunk)
                 yield chunk
         except ObjectMissing:
-            async for chunk in self._store.read(self._final):
+            async for chunk in self._store.read(self._final, read_bytes):
                 yield chunk
 
 

@@ -1,7 +1,8 @@
 """A byte budget with least-recently-used eviction, for the RAM and disk tiers.
 
 Keys are whatever names a thing in that tier: the digest of a file on disk, the adapter key in RAM.
-What is pinned or still being brought in is never evicted.
+What is pinned or still being brought in is never evicted. What is left of an arrival that broke off counts
+like anything else until the next one takes it up, and is not held.
 """
 
 from __future__ import annotations
@@ -32,8 +33,13 @@ class NoRoom(msgspec.Struct, frozen=True, kw_only=True):
 class _Entry:
     size_bytes: int
     last_used_s: float
-    arriving: bool
+    arriving: bool = False
+    broken_off: bool = False
     pins: int = 0
+
+    @property
+    def whole(self) -> bool:
+        return not self.arriving and not self.broken_off
 
 
 @dataclass
@@ -47,13 +53,24 @@ class ByteBudget(Generic[K]):
     _used_bytes: int = field(init=False, default=0)
 
     def reserve(self, key: K, size_bytes: int, now_s: float) -> Room[K] | NoRoom:
-        """Make room for something that is about to arrive; end with `arrived` or `drop`."""
-        if key in self._entries:
+        """Make room for something that is about to arrive; end with `arrived`, `broke_off` or `drop`."""
+        rest = self._entries.get(key)
+        if rest is not None and not rest.broken_off:
             raise ValueError(f"{key} is already there or on its way")
-        room = self._make_room(size_bytes, frozenset())
+        room = self._make_room(size_bytes - (rest.size_bytes if rest else 0), frozenset({key}))
         if isinstance(room, Room):
+            if rest is not None:
+                self.drop(key)
             self._add(key, _Entry(size_bytes, now_s, arriving=True))
         return room
+
+    def broke_off(self, key: K, size_bytes: int, now_s: float) -> None:
+        """It did not arrive, but this much of it is kept for the next attempt."""
+        entry = self._entries[key]
+        if not entry.arriving or size_bytes > entry.size_bytes:
+            raise ValueError(f"{key} had {entry.size_bytes} bytes of room on its way, {size_bytes} are left of it")
+        self.drop(key)
+        self._add(key, _Entry(size_bytes, now_s, broken_off=True))
 
     def arrived(self, key: K, size_bytes: int, now_s: float) -> Room[K] | NoRoom:
         """It is here, and this is its true size. After NoRoom it is no longer in the table."""
@@ -63,7 +80,7 @@ class ByteBudget(Generic[K]):
         room = self._make_room(size_bytes - entry.size_bytes, frozenset({key}))
         self.drop(key)
         if isinstance(room, Room):
-            self._add(key, _Entry(size_bytes, now_s, arriving=False))
+            self._add(key, _Entry(size_bytes, now_s))
         return room
 
     def adopt(self, key: K, size_bytes: int, now_s: float) -> Room[K] | NoRoom:
@@ -71,6 +88,13 @@ class ByteBudget(Generic[K]):
         room = self.reserve(key, size_bytes, now_s)
         if isinstance(room, Room):
             self.arrived(key, size_bytes, now_s)
+        return room
+
+    def adopt_broken_off(self, key: K, size_bytes: int, now_s: float) -> Room[K] | NoRoom:
+        """What is left, since before the start, of something that broke off."""
+        room = self.reserve(key, size_bytes, now_s)
+        if isinstance(room, Room):
+            self.broke_off(key, size_bytes, now_s)
         return room
 
     def touch(self, key: K, now_s: float) -> None:
@@ -96,7 +120,11 @@ class ByteBudget(Generic[K]):
     def holds(self, key: K) -> bool:
         """It is there, whole."""
         entry = self._entries.get(key)
-        return entry is not None and not entry.arriving
+        return entry is not None and entry.whole
+
+    def counts(self, key: K) -> bool:
+        """Some of it is there, or on its way."""
+        return key in self._entries
 
     def in_use(self, key: K) -> bool:
         entry = self._entries.get(key)
@@ -109,11 +137,15 @@ class ByteBudget(Generic[K]):
 
     @property
     def held(self) -> tuple[K, ...]:
-        return tuple(key for key, entry in self._entries.items() if not entry.arriving)
+        return tuple(key for key, entry in self._entries.items() if entry.whole)
+
+    def stale(self, before_s: float) -> tuple[K, ...]:
+        """What broke off so long ago that nobody seems to want the rest."""
+        return tuple(key for key, e in self._entries.items() if e.broken_off and e.last_used_s < before_s)
 
     @property
     def used_bytes(self) -> int:
-        """With what is on its way."""
+        """With what is on its way or broke off."""
         return self._used_bytes
 
     def broken_invariants(self) -> Sequence[str]:

@@ -8,18 +8,17 @@ import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
+from services.replica_worker.io.half_file import Fetch, complete
 from shared.messages.identity import is_digest
-from shared.store.port import DigestMismatch
+from shared.store.port import DigestMismatch, ObjectChanged, ObjectMissing
 
 _SUFFIX = ".safetensors"
 _PARTIAL = ".part"
-_CHUNK_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -36,6 +35,8 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     used_at_s: float
     """By the file system's clock; only good for an order."""
+    whole: bool
+    """False: what is left of a write that broke off."""
 
 
 class DiskFiles:
@@ -50,7 +51,7 @@ class DiskFiles:
         self._lock: BinaryIO | None = None
 
     def open(self) -> list[StoredFile]:
-        """Take the folder, remove what a crash left half-written, and list the rest, oldest use first.
+        """Take the folder and list what is in it, oldest use first.
 
         Blocking. Raises DiskRefused if the folder cannot be used or another process has it.
         """
@@ -58,9 +59,8 @@ class DiskFiles:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self._folder / ".lock").open("ab")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for leftover in self._folder.glob(f"*{_PARTIAL}"):
-                leftover.unlink()
-            return sorted(map(_describe, self._weights()), key=lambda file: file.used_at_s)
+            found = [*self._own(_SUFFIX), *self._halves()]
+            return sorted(map(_describe, found), key=lambda file: file.used_at_s)
         except OSError as error:
             self.close()
             raise DiskRefused(f"the cache folder {self._folder} cannot be taken: {error}") from error
@@ -76,24 +76,36 @@ class DiskFiles:
             raise ValueError(f"{digest!r} is no SHA-256")
         return self._folder / (digest + _SUFFIX)
 
-    async def write(self, digest: str, chunks: AsyncIterator[bytes], limit_bytes: int) -> int:
+    async def write(self, digest: str, fetch: Fetch, limit_bytes: int) -> int:
         """Store a file and return its size. One writer per digest at a time. A folder that was cleared away
         comes back: a replica that stays up without it would refuse every adapter that it does not hold.
 
-        Raises DigestMismatch (also for more than `limit_bytes`), DiskRefused, or what `chunks` raises;
-        nothing is stored then.
+        Raises DigestMismatch (also for more than `limit_bytes`), DiskRefused, or what `fetch` raises; the file
+        is not there then. What a cancelled fetch or a store in trouble left is kept, and the next write goes on
+        from it: `kept_bytes`.
         """
-        partial = self.path(digest).with_suffix(_PARTIAL)
+        path = self._partial(digest)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            size_bytes = await _write_checked(partial, digest, chunks, limit_bytes)
-            partial.replace(self.path(digest))
+            size_bytes = await complete(path, digest, fetch, limit_bytes)
+            path.replace(self.path(digest))
         except OSError as error:
+            self._discard(path)
             raise DiskRefused(_sentence(error, self._folder)) from error
+        except (DigestMismatch, ObjectMissing, ObjectChanged):
+            self._discard(path)
+            raise
         finally:
-            with contextlib.suppress(OSError):  # what does not go now goes at the next start
-                partial.unlink(missing_ok=True)
+            if not self.kept_bytes(digest):
+                self._discard(path)
         return size_bytes
+
+    def kept_bytes(self, digest: str) -> int:
+        """What a write that broke off left for the next one."""
+        try:
+            return self._partial(digest).stat().st_size
+        except OSError:
+            return 0
 
     async def check(self, digest: str) -> None:
         """Hash the file again. Raises FileDamaged."""
@@ -105,39 +117,37 @@ class DiskFiles:
             raise FileDamaged(f"the file of {digest} has the SHA-256 {found}")
 
     def delete(self, digest: str) -> None:
-        """Deleting what is not there is no error. Raises DiskRefused; the file may still be there then."""
+        """With what a broken write left. Deleting what is not there is no error. Raises DiskRefused; the file
+        may still be there then."""
         try:
             self.path(digest).unlink(missing_ok=True)
+            self._partial(digest).unlink(missing_ok=True)
         except OSError as error:
             raise DiskRefused(f"the file of {digest} cannot be deleted: {error}") from error
 
-    def _weights(self) -> list[Path]:
-        return [path for path in self._folder.glob(f"*{_SUFFIX}") if is_digest(path.stem) and not path.is_symlink()]
+    def _partial(self, digest: str) -> Path:
+        return self.path(digest).with_suffix(_PARTIAL)
+
+    def _discard(self, path: Path) -> None:
+        with contextlib.suppress(OSError):  # what does not go now goes with the digest, or at a start
+            path.unlink(missing_ok=True)
+
+    def _halves(self) -> list[Path]:
+        """Without those that are of no use, which go."""
+        halves = self._own(_PARTIAL)
+        done = [half for half in halves if half.with_suffix(_SUFFIX).exists() or not half.stat().st_size]
+        for half in done:
+            half.unlink()
+        return [half for half in halves if half not in done]
+
+    def _own(self, suffix: str) -> list[Path]:
+        return [path for path in self._folder.glob(f"*{suffix}") if is_digest(path.stem) and not path.is_symlink()]
 
 
 def _describe(path: Path) -> StoredFile:
     stat = path.stat()
-    return StoredFile(digest=path.stem, size_bytes=stat.st_size, used_at_s=stat.st_mtime)
-
-
-async def _write_checked(path: Path, digest: str, chunks: AsyncIterator[bytes], limit_bytes: int) -> int:
-    total, size_bytes = hashlib.sha256(), 0
-    with path.open("wb", buffering=0) as file:
-        async for chunk in chunks:
-            size_bytes += len(chunk)
-            if size_bytes > limit_bytes:
-                raise DigestMismatch(f"the object of {digest} is larger than the {limit_bytes} bytes on record")
-            await asyncio.to_thread(_append, file, total, chunk)
-    if total.hexdigest() != digest:
-        raise DigestMismatch(f"the object of {digest} has the SHA-256 {total.hexdigest()}")
-    return size_bytes
-
-
-def _append(file: BinaryIO, total: hashlib._Hash, chunk: bytes) -> None:
-    total.update(chunk)
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[file.write(rest) :]
+    whole = path.suffix == _SUFFIX
+    return StoredFile(digest=path.stem, size_bytes=stat.st_size, used_at_s=stat.st_mtime, whole=whole)
 
 
 def _hash_and_touch(path: Path) -> str:

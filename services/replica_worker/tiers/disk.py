@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from services.replica_worker.core.tiers import ByteBudget, NoRoom
@@ -19,6 +20,7 @@ from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreU
 
 _FETCHES_AT_ONCE = 4
 _ATTEMPTS = 3
+_STALE_S = 3600.0
 _log = get_logger(__name__)
 
 
@@ -44,9 +46,10 @@ class DiskTier:
         self._gate = asyncio.Semaphore(_FETCHES_AT_ONCE)
 
     async def open(self) -> None:
-        """Take over what an earlier process left. Raises DiskRefused."""
+        """Take over what an earlier process left, whole or half. Raises DiskRefused."""
         for file in await asyncio.to_thread(self._files.open):
-            room = self.budget.adopt(file.digest, file.size_bytes, self._clock.now_s())
+            adopt = self.budget.adopt if file.whole else self.budget.adopt_broken_off
+            room = adopt(file.digest, file.size_bytes, self._clock.now_s())
             if isinstance(room, NoRoom):
                 self._files.delete(file.digest)
             else:
@@ -93,38 +96,40 @@ class DiskTier:
         """Delete a file; returns why not if it is being used or fetched."""
         if self.budget.in_use(digest):
             return "its file is being read or fetched"
-        if self.budget.holds(digest):
+        if self.budget.counts(digest):
             self.budget.drop(digest)
             self._remove((digest,))
         return None
 
     async def _fetch(self, record: AdapterRecord) -> None:
         async with self._gate:
+            self._discard_stale()
             evicted = await self._shelf.reserve(record.digest, record.size_bytes)
             try:
                 self._remove(evicted)
-                async with _closed_after(self._store.read(record.store_key)) as chunks:
-                    size_bytes = await self._files.write(record.digest, chunks, record.size_bytes)
+                fetch = partial(self._store.read, record.store_key)
+                size_bytes = await self._files.write(record.digest, fetch, record.size_bytes)
             except BaseException as error:
-                self._shelf.cancel(record.digest)
+                self._give_up(record)
                 raise _explained(error, record) from error
             self._remove(self._shelf.arrived(record.digest, size_bytes))
         self._on_change(record.digest)
+
+    def _give_up(self, record: AdapterRecord) -> None:
+        """For now: what did arrive may be of use to the next attempt, and counts until then."""
+        if kept_bytes := self._files.kept_bytes(record.digest):
+            self._shelf.broke_off(record.digest, min(kept_bytes, record.size_bytes))
+        else:
+            self._shelf.cancel(record.digest)
+
+    def _discard_stale(self) -> None:
+        for digest in self.budget.stale(self._clock.now_s() - _STALE_S):
+            self.discard(digest)
 
     def _remove(self, digests: tuple[str, ...]) -> None:
         for digest in digests:
             self._files.delete(digest)
             self._on_change(digest)
-
-
-@asynccontextmanager
-async def _closed_after(chunks: AsyncIterator[bytes]) -> AsyncIterator[AsyncIterator[bytes]]:
-    """A read that is given up half-way still has its file or connection open."""
-    try:
-        yield chunks
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
 
 
 def _explained(error: BaseException, record: AdapterRecord) -> BaseException:

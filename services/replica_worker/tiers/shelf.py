@@ -48,6 +48,11 @@ class Shelf(Generic[K]):
         self.budget.drop(key)
         self._moved.set()
 
+    def broke_off(self, key: K, size_bytes: int) -> None:
+        """It does not arrive for now, and this much of it stays for the next attempt."""
+        self.budget.broke_off(key, size_bytes, self._clock.now_s())
+        self._moved.set()
+
     def touch(self, key: K) -> None:
         self.budget.touch(key, self._clock.now_s())
 

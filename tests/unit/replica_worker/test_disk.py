@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -10,17 +11,30 @@ from pathlib import Path
 import pytest
 
 from services.replica_worker.io.disk import DiskFiles, DiskRefused, FileDamaged
-from shared.store.port import DigestMismatch, StoreUnavailable
+from shared.store.port import DigestMismatch, ObjectChanged, ObjectMissing, StoreUnavailable
 
 CONTENT = b"weights" * 1_000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
-async def chunks(content: bytes = CONTENT, error: Exception | None = None) -> AsyncIterator[bytes]:
-    for at in range(0, len(content), 999):
-        yield content[at : at + 999]
-    if error is not None:
-        raise error
+class Source:
+    """An object of a store that remembers from where it was read, and fails at its end if `error` is set."""
+
+    def __init__(self, content: bytes = CONTENT, error: BaseException | None = None) -> None:
+        self.content = content
+        self.error = error
+        self.starts: list[int] = []
+
+    async def __call__(self, start: int) -> AsyncIterator[bytes]:
+        self.starts.append(start)
+        for at in range(start, len(self.content), 999):
+            yield self.content[at : at + 999]
+        if self.error is not None:
+            raise self.error
+
+
+HALF = CONTENT[:3_000]
+BROKEN = StoreUnavailable("it broke off")
 
 
 @pytest.fixture
@@ -36,7 +50,7 @@ def names(folder: Path) -> list[str]:
 
 
 async def test_a_file_appears_whole_under_its_digest(files: DiskFiles, tmp_path: Path) -> None:
-    assert await files.write(DIGEST, chunks(), len(CONTENT)) == len(CONTENT)
+    assert await files.write(DIGEST, Source(), len(CONTENT)) == len(CONTENT)
     assert names(tmp_path) == [f"{DIGEST}.safetensors"]
     assert files.path(DIGEST).read_bytes() == CONTENT
     await files.check(DIGEST)
@@ -52,39 +66,42 @@ async def test_a_file_appears_whole_under_its_digest(files: DiskFiles, tmp_path:
         (CONTENT[:-1], None, DigestMismatch),
         (b"", None, DigestMismatch),
         (CONTENT + b"more", None, DigestMismatch),
-        (CONTENT[:99], StoreUnavailable("it broke off"), StoreUnavailable),
+        (b"", BROKEN, StoreUnavailable),
+        (HALF, ObjectMissing("it went"), ObjectMissing),
+        (HALF, ObjectChanged("it is another one"), ObjectChanged),
+        (HALF, OSError(5, "the disk broke"), DiskRefused),
     ],
 )
 async def test_wrong_bytes_leave_nothing(
     files: DiskFiles, tmp_path: Path, content: bytes, error: Exception | None, raised: type[Exception]
 ) -> None:
     with pytest.raises(raised):
-        await files.write(DIGEST, chunks(content, error), len(CONTENT))
+        await files.write(DIGEST, Source(content, error), len(CONTENT))
     assert names(tmp_path) == []
 
 
 async def test_a_full_disk_is_told_from_a_folder_that_is_none(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "cache" / f"{DIGEST}.part").symlink_to("/dev/full")
     with pytest.raises(DiskRefused, match=r"no space is left on the disk of .*/cache"):
-        await files.write(DIGEST, chunks(), len(CONTENT))
+        await files.write(DIGEST, Source(), len(CONTENT))
     assert names(tmp_path) == []
     (tmp_path / "cache").rename(tmp_path / "elsewhere")
     (tmp_path / "cache").touch()
     with pytest.raises(DiskRefused, match="cannot be written"):
-        await files.write(DIGEST, chunks(), len(CONTENT))
+        await files.write(DIGEST, Source(), len(CONTENT))
 
 
 async def test_a_folder_that_was_cleared_away_comes_back(files: DiskFiles, tmp_path: Path) -> None:
-    await files.write(DIGEST, chunks(), len(CONTENT))
+    await files.write(DIGEST, Source(), len(CONTENT))
     shutil.rmtree(tmp_path / "cache")
     with pytest.raises(FileDamaged):
         await files.check(DIGEST)
-    await files.write(DIGEST, chunks(), len(CONTENT))
+    await files.write(DIGEST, Source(), len(CONTENT))
     await files.check(DIGEST)
 
 
 async def test_damage_is_found(files: DiskFiles) -> None:
-    await files.write(DIGEST, chunks(), len(CONTENT))
+    await files.write(DIGEST, Source(), len(CONTENT))
     files.path(DIGEST).write_bytes(CONTENT[:-1] + b"X")
     with pytest.raises(FileDamaged, match="has the SHA-256"):
         await files.check(DIGEST)
@@ -99,17 +116,81 @@ async def test_c54_what_is_no_digest_never_becomes_a_path(files: DiskFiles, name
         files.path(name)
 
 
-async def test_a_start_finds_what_is_whole_and_removes_what_a_crash_left(files: DiskFiles, tmp_path: Path) -> None:
-    await files.write(DIGEST, chunks(), len(CONTENT))
+@pytest.mark.parametrize("error", [BROKEN, asyncio.CancelledError()], ids=["unavailable", "cancelled"])
+async def test_what_came_before_a_break_is_kept_and_the_next_write_goes_on_there(
+    files: DiskFiles, tmp_path: Path, error: BaseException
+) -> None:
+    with pytest.raises(type(error)):
+        await files.write(DIGEST, Source(HALF, error), len(CONTENT))
+    assert names(tmp_path) == [f"{DIGEST}.part"]
+    assert files.kept_bytes(DIGEST) == len(HALF)
+    source = Source()
+    assert await files.write(DIGEST, source, len(CONTENT)) == len(CONTENT)
+    assert source.starts == [len(HALF)]
+    assert names(tmp_path) == [f"{DIGEST}.safetensors"]
+    await files.check(DIGEST)
+
+
+async def test_a_restart_goes_on_with_what_an_earlier_process_left(files: DiskFiles, tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable):
+        await files.write(DIGEST, Source(HALF, BROKEN), len(CONTENT))
+    files.close()
+    again = DiskFiles(tmp_path / "cache")
+    assert [(file.digest, file.size_bytes, file.whole) for file in again.open()] == [(DIGEST, len(HALF), False)]
+    source = Source()
+    await again.write(DIGEST, source, len(CONTENT))
+    assert source.starts == [len(HALF)]
+    again.close()
+
+
+async def test_a_whole_file_that_a_crash_left_unnamed_is_only_checked(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "cache" / f"{DIGEST}.part").write_bytes(CONTENT)
+    source = Source()
+    assert await files.write(DIGEST, source, len(CONTENT)) == len(CONTENT)
+    assert source.starts == [len(CONTENT)]
+
+
+@pytest.mark.parametrize("rest", [b"X" * 3_000, CONTENT + b"more"], ids=["damaged", "too long"])
+async def test_a_useless_rest_on_the_own_disk_is_not_blamed_on_the_store(
+    files: DiskFiles, tmp_path: Path, rest: bytes
+) -> None:
+    (tmp_path / "cache" / f"{DIGEST}.part").write_bytes(rest)
+    source = Source()
+    await files.write(DIGEST, source, len(CONTENT))
+    assert source.starts[-1] == 0
+    assert len(source.starts) <= 2
+    await files.check(DIGEST)
+
+
+async def test_c36_a_corrupt_object_ends_whatever_lay_on_the_own_disk(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "cache" / f"{DIGEST}.part").write_bytes(HALF)
+    source = Source(CONTENT[:-1] + b"X")
+    with pytest.raises(DigestMismatch):
+        await files.write(DIGEST, source, len(CONTENT))
+    assert source.starts == [len(HALF), 0]
+    assert names(tmp_path) == []
+
+
+async def test_deleting_takes_what_a_break_left_along(files: DiskFiles, tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable):
+        await files.write(DIGEST, Source(HALF, BROKEN), len(CONTENT))
+    files.delete(DIGEST)
+    assert names(tmp_path) == []
+    assert files.kept_bytes(DIGEST) == 0
+
+
+async def test_a_start_finds_what_is_whole_and_removes_what_is_of_no_use(files: DiskFiles, tmp_path: Path) -> None:
+    await files.write(DIGEST, Source(), len(CONTENT))
     files.close()
     folder = tmp_path / "cache"
-    (folder / f"{'b' * 64}.part").write_bytes(b"half")
+    (folder / f"{DIGEST}.part").write_bytes(b"half")
+    (folder / f"{'b' * 64}.part").touch()
     (folder / "notes.txt").write_text("not ours")
     (folder / f"{'c' * 64}.safetensors").symlink_to("/etc/passwd")
     again = DiskFiles(folder)
     [found] = again.open()
     assert (found.digest, found.size_bytes) == (DIGEST, len(CONTENT))
-    assert not (folder / f"{'b' * 64}.part").exists()
+    assert not list(folder.glob("*.part"))
     assert (folder / "notes.txt").exists()
     again.close()
 

@@ -1,0 +1,138 @@
+"""The object store in an S3 bucket, by boto3: Amazon's, or any server that speaks the same protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from boto3.session import Session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+
+from shared.store.access import S3Access
+from shared.store.patience import Patience
+from shared.store.port import ObjectMissing, checked_key
+from shared.store.s3_download import Download
+from shared.store.s3_errors import FAILURES, explained, passes, status_of
+from shared.store.s3_upload import Upload
+
+T = TypeVar("T")
+_THREADS = 16
+
+
+class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
+    connect_s: float = 5.0
+    silent_s: float = 15.0
+    """How long nothing may arrive before the link counts as broken."""
+
+
+def connect(access: S3Access, limits: LinkLimits = LinkLimits()) -> Any:  # noqa: B008 - it is frozen
+    """A client for S3Store. No request is made. Raises ValueError for what no client can be made of."""
+    if (access.s3_access_key_id is None) != (access.s3_secret_access_key is None):
+        raise ValueError("s3_access_key_id and s3_secret_access_key belong together: set both or neither")
+    config = Config(
+        signature_version="s3v4",
+        s3={"addressing_style": access.s3_addressing, "payload_signing_enabled": True},
+        # Whole objects have a SHA-256 of their own, and not every server knows the newer checksums.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        retries={"mode": "standard", "total_max_attempts": 1},
+        connect_timeout=limits.connect_s,
+        read_timeout=limits.silent_s,
+        max_pool_connections=_THREADS,
+    )
+    try:
+        return Session().client(
+            "s3",
+            endpoint_url=access.s3_endpoint_url,
+            region_name=access.s3_region,
+            aws_access_key_id=access.s3_access_key_id,
+            aws_secret_access_key=access.s3_secret_access_key,
+            config=config,
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise ValueError(f"no S3 client can be made of these settings: {error}") from error
+
+
+class S3Store:
+    """Objects below `prefix` in a bucket that exists.
+
+    What may pass (a broken link, a throttle, a server in trouble) is tried again within `patience`; a read goes
+    on from the byte that it reached. Requests block threads of this store's own, never the event loop.
+    """
+
+    def __init__(self, client: Any, bucket: str, prefix: str = "", patience: Patience = Patience()) -> None:  # noqa: B008
+        self._client = client
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._patience = patience
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
+
+    async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
+        """See ObjectStore. What `chunks` raises passes through, and nothing is visible then. Parts that cannot
+        be taken back, as by a process that is killed, stay invisible and are for the bucket's lifecycle rule."""
+        upload = Upload(self._client, self._place(key))
+        try:
+            async for chunk in chunks:
+                if await self._in_thread(partial(upload.add, chunk)):
+                    await self._ask(upload.send_part, key)
+            return await self._ask(partial(upload.finish, digest), key)
+        except BaseException:
+            with contextlib.suppress(*FAILURES):
+                await asyncio.shield(self._in_thread(upload.abort))
+            raise
+
+    async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
+        """See ObjectStore."""
+        download = Download(self._client, self._place(key), start)
+        try:
+            while chunk := await self._ask(download.next_chunk, key):
+                yield chunk
+        finally:
+            self._threads.submit(download.close)  # it may have to wait for a link that is silent
+
+    async def exists(self, key: str) -> bool:
+        # Not by HEAD: its answer has no body to tell a missing bucket from a missing object.
+        first_byte = {**self._place(key), "Range": "bytes=0-0"}
+        try:
+            await self._ask(lambda: self._peek(first_byte), key)
+        except ObjectMissing:
+            return False
+        return True
+
+    async def delete(self, key: str) -> None:
+        """Raises StoreUnavailable; the object may still be there then."""
+        place = self._place(key)
+        await self._ask(lambda: self._client.delete_object(**place), key)
+
+    def _place(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
+
+    def _peek(self, first_byte: dict[str, str]) -> None:
+        try:
+            self._client.get_object(**first_byte)["Body"].read()
+        except FAILURES as error:
+            if status_of(error) != 416:  # an empty object has no first byte, and is there
+                raise
+
+    async def _ask(self, request: Callable[[], T], key: str) -> T:
+        """Raises the port's exceptions, and what `request` raises by itself."""
+        failures = 0
+        while True:
+            try:
+                return await self._in_thread(request)
+            except FAILURES as error:
+                failures += 1
+                wait_s = self._patience.wait_s(failures) if passes(error) else None
+                if wait_s is None:
+                    raise explained(error, self._bucket, key) from error
+            await self._patience.sleep_s(wait_s)
+
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        running: Future[T] = self._threads.submit(work)
+        return asyncio.wrap_future(running)
