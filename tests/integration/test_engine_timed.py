@@ -75,7 +75,11 @@ async def test_time_passes_as_the_table_says(monkeypatch: pytest.MonkeyPatch) ->
     policy = TimedPolicy(base_model_hash=BASE_HASH)
     engine, log = TimedEngine(policy), TokenLog()
     await engine.start(log.on_step)
-    engine.submit(greedy("a", prompt_of(1, 400), max_tokens=3))
-    await log.until_ended("a")
+    for name in ("computed", "found"):
+        engine.submit(greedy(name, prompt_of(1, 401), max_tokens=3))
+        await log.until_ended(name)
+    engine.submit(greedy("longer", prompt_of(1, 500), max_tokens=1))
+    await log.until_ended("longer")
     await engine.close()
-    assert slept == pytest.approx([0.050 + 400 / 8000, 0.050, 0.050])
+    computed = [0.050 + 401 / 8000, 0.050, 0.050]
+    assert slept == pytest.approx([*computed, *[0.050] * 3, 0.050 + 100 / 8000])

@@ -108,14 +108,18 @@ class BlockPool:
             self._block_of[key] = block
             self._key_of[block] = key
 
-    def forget(self, digest: str) -> None:
-        """No later request finds what was computed with this adapter; its holders keep what they have."""
-        for block, key in list(self._key_of.items()):
-            if key.digest == digest:
+    def retract(self, blocks: Iterable[int]) -> None:
+        """Nobody finds these blocks any more; their holders keep what they have."""
+        for block in blocks:
+            if block in self._key_of:
                 self._unpublish(block)
-                if block in self._idle:
-                    del self._idle[block]
-                    self._blank.append(block)
+            if block in self._idle:
+                del self._idle[block]
+                self._blank.append(block)
+
+    def forget(self, digest: str) -> None:
+        """Nobody finds what was computed with this adapter any more."""
+        self.retract([block for block, key in self._key_of.items() if key.digest == digest])
 
     def broken_invariants(self, held: Iterable[Sequence[int]]) -> list[str]:
         """What is wrong, derived anew from the blocks that every holder believes to have; empty if nothing is."""

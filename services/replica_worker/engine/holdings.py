@@ -59,6 +59,10 @@ class Holdings:
         self.pool.release(sequence.blocks)
         sequence.lose_cache()
 
+    def distrust(self, sequence: Sequence) -> None:
+        """What it computed, or found, made it fail: nobody else shall find it."""
+        self.pool.retract(sequence.blocks)
+
     def broken_invariants(self, running: Collection[Sequence]) -> list[str]:
         """What is wrong if these are all that hold blocks; empty if nothing is."""
         broken = self.pool.broken_invariants([sequence.blocks for sequence in running])

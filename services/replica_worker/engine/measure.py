@@ -82,6 +82,7 @@ def _request(name: str, slot: int, prompt_tokens: int, max_tokens: int) -> Engin
         top_p=1.0,
         seed=0,
         ignore_eos=True,
+        cache_salt=name,  # the same tokens, and yet every prompt is computed
     )
 
 

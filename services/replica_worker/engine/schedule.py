@@ -113,7 +113,8 @@ class Schedule:
         return StepToken(sequence.request.request_id, token_id, position, finish, cached_tokens=found_tokens)
 
     def fail(self, sequence: Sequence, why: str) -> StepToken:
-        """End a running sequence with an error and release its row."""
+        """End a running sequence with an error and release its row. What it computed is not used again."""
+        self._holdings.distrust(sequence)
         self.release(sequence)
         return StepToken(sequence.request.request_id, -1, sequence.next_position, error=why)
 

@@ -212,6 +212,24 @@ def test_at_least_one_token_of_a_prompt_is_computed() -> None:
     assert engine.found_tokens == {"first": 0, "same": 48, "longer": 64, "shorter": 48}
 
 
+def test_what_made_a_sequence_fail_is_not_found_by_the_next() -> None:
+    engine = PaperEngine(blocks=60)
+    engine.submit(asking("before", 64, 2))
+    engine.run()
+    failing = engine.submit(asking("failing", 100, 9))
+    other = engine.submit(asking("beside", 100, 9))
+    engine.step()
+    engine.step()
+    assert failing.cached_tokens > 64
+    engine.schedule.fail(failing, "planted")
+    assert engine.schedule.broken_invariants() == []
+    engine.run()
+    assert engine.answers["beside"] == alone(other.request)
+    engine.submit(asking("after", 64, 2))
+    engine.run()
+    assert engine.found_tokens["after"] == 0
+
+
 def test_an_answer_is_found_by_the_next_turn_of_its_conversation() -> None:
     engine = PaperEngine(blocks=60)
     first = asking("first", 20, 30)

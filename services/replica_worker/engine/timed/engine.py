@@ -40,14 +40,7 @@ class TimedEngine:
         self._policy = policy
         self._info = _info(policy)
         self._digests: dict[int, str] = {}
-        self._schedule = Schedule(
-            self._info,
-            SchedulePolicy(
-                prefill_chunk_tokens=policy.prefill_chunk_tokens,
-                blocks=policy.kv_tokens // BLOCK_TOKENS,
-                prefix_cache=policy.prefix_cache,
-            ),
-        )
+        self._schedule = Schedule(self._info, _schedule_policy(policy))
         self._stepping: asyncio.Task[None] | None = None
 
     async def start(self, on_step: OnStep) -> EngineInfo:
@@ -158,6 +151,14 @@ class TimedEngine:
         return BASE_DIGEST if slot == BASE_SLOT else self._digests[slot]
 
 
+def _schedule_policy(policy: TimedPolicy) -> SchedulePolicy:
+    return SchedulePolicy(
+        prefill_chunk_tokens=policy.prefill_chunk_tokens,
+        blocks=policy.kv_tokens // BLOCK_TOKENS,
+        prefix_cache=policy.prefix_cache,
+    )
+
+
 def _info(policy: TimedPolicy) -> EngineInfo:
     return EngineInfo(
         name="timed",
@@ -171,5 +172,5 @@ def _info(policy: TimedPolicy) -> EngineInfo:
         vocabulary_size=policy.vocabulary_size,
         eos_token_ids=policy.eos_token_ids,
         has_model=False,
-        kv_tokens=policy.kv_tokens,
+        kv_tokens=policy.kv_tokens // BLOCK_TOKENS * BLOCK_TOKENS,
     )
