@@ -108,6 +108,10 @@ e2e: $(INSTALLED) ## the whole fleet
 bench: $(INSTALLED) ## measure this machine into reports/bench.json
 	@$(PYTHON) -m loadtest.bench
 
+.PHONY: bench-engine
+bench-engine: $(INSTALLED) ## our engine beside others, into reports/engine.json
+	@$(PYTHON) -m loadtest.engine_bench
+
 .PHONY: targets
 targets: $(INSTALLED) ## the figures in reports/ that fall short of their target
 	@$(PYTHON) -m loadtest.report

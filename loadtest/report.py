@@ -46,21 +46,25 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What one benchmark found on one machine; `name` is the file's."""
+    """What one benchmark found on one machine; `name` is the file's. `conditions` says what it ran with."""
 
     name: str
     commit: str
     date: str
     machine: str
     figures: dict[str, Figure]
+    conditions: dict[str, str] = {}
 
 
-def write_report(name: str, figures: Mapping[str, Figure], folder: Path = REPORTS) -> Path:
+def write_report(
+    name: str, figures: Mapping[str, Figure], folder: Path = REPORTS, conditions: Mapping[str, str] | None = None
+) -> Path:
     """Replace `<folder>/<name>.json` and return its path. Raises OSError; the old report is kept then."""
     said = {
         "commit": _commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": _machine(),
+        **({"conditions": conditions} if conditions else {}),
         "figures": {key: {**msgspec.structs.asdict(figure), "met": figure.met} for key, figure in figures.items()},
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,6 +76,11 @@ def write_report(name: str, figures: Mapping[str, Figure], folder: Path = REPORT
 def read_reports(folder: Path = REPORTS) -> list[Report]:
     """Every report in the folder, in order of name. Raises ValueError naming a file that is none."""
     return [_read(path) for path in sorted(folder.glob("[!.]*.json"))]
+
+
+def read_report(name: str, folder: Path = REPORTS) -> Report:
+    """The last report of this name. Raises OSError if there is none, ValueError naming a file that is none."""
+    return _read(folder / f"{name}.json")
 
 
 def table(figures: Mapping[str, Figure]) -> str:

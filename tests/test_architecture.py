@@ -58,6 +58,15 @@ LAYERS = (
     Layer("infra", own=("infra", "shared"), others=_ANY),
     # The benchmark starts a fleet of its own.
     Layer(r"loadtest\.bench", own=("loadtest", "infra", "shared.messages"), others=_ANY),
+    # The benchmark of engines drives ours by its port, and adapters through the tiers below it.
+    Layer(
+        r"loadtest\.(engine_\w+|gpu_engine)",
+        own=(
+            *("loadtest", "infra", "services.replica_worker.engine", "services.replica_worker.io"),
+            *("shared.base_model", "shared.messages", "shared.store"),
+        ),
+        others=_ANY,
+    ),
     Layer(
         "loadtest",
         own=("loadtest", "shared.messages", "shared.hashing", *(f"services.{name}.core" for name in SERVICES)),
