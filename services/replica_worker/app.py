@@ -13,6 +13,7 @@ from services.replica_worker.reporting.reports import Reporter, held_adapters
 from services.replica_worker.requests.generation import Generation
 from services.replica_worker.settings import Settings
 from services.replica_worker.standing import Standing
+from services.replica_worker.tiers.errors import EffectWrong
 from shared.bus.port import BusUnavailable, Change, Subscription
 from shared.contracts.catalog import (
     ADAPTER,
@@ -66,6 +67,7 @@ class Replica:
         try:
             await self.loader.disk.open()
             await self._watch.begin(self.generation.on_step, self._given.identity.base_model_hash)
+            await self._means.effects.prepare()
             await self._listen()
         except BaseException as error:
             self.standing.not_ready = f"the start failed: {error}"
@@ -151,14 +153,15 @@ class Replica:
         if order is not None and self.standing.ready:
             self._given.ask_to_stop()
 
-    async def _on_mismatch(self, record: AdapterRecord, found: str) -> None:
-        _log.error("an adapter has another effect than on record", adapter_id=record.adapter_id, found=found)
+    async def _on_mismatch(self, record: AdapterRecord, wrong: EffectWrong) -> None:
+        _log.error("an adapter is quarantined here", adapter_id=record.adapter_id, reason=str(wrong))
         event = EffectMismatch(
             adapter_id=record.adapter_id,
             digest=record.digest,
             replica_id=self._given.identity.replica_id,
-            expected=record.fingerprint,
-            found=found,
+            expected=wrong.expected,
+            found=wrong.found,
+            reason=str(wrong),
         )
         try:
             await self._given.bus.publish(ADAPTER_EFFECT_MISMATCH, event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from services.replica_worker.control.records import RecordBook
@@ -20,13 +20,15 @@ from services.replica_worker.settings import Settings
 from services.replica_worker.standing import Identity, Standing
 from services.replica_worker.text.tokenizer import Tokenizer
 from services.replica_worker.tiers.disk import DiskTier
-from services.replica_worker.tiers.effect import EffectProof, OnMismatch
+from services.replica_worker.tiers.effect import Effects
+from services.replica_worker.tiers.errors import EffectWrong
 from services.replica_worker.tiers.ground import Ground
 from services.replica_worker.tiers.loader import Loader
 from services.replica_worker.tiers.ram import RamTier
 from services.replica_worker.tiers.slot_queue import SlotQueue
 from services.replica_worker.tiers.slots import SlotTier
 from shared.bus.port import Bus
+from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 from shared.runtime.clock import Clock
 from shared.store.port import ObjectStore
@@ -52,17 +54,18 @@ class Outside:
 
 @dataclass(frozen=True, kw_only=True)
 class Hooks:
-    """Who is told of an adapter that came to a tier or left one, of a broken engine, of wrong weights."""
+    """Who is told of an adapter that came to a tier or left one, of a broken engine, of a slot that does not do
+    what it should."""
 
     on_change: Callable[[AdapterKey], None]
     on_failure: Callable[[str], None]
-    on_mismatch: OnMismatch
+    on_mismatch: Callable[[AdapterRecord, EffectWrong], Awaitable[None]]
 
 
 def assemble(settings: Settings, outside: Outside, standing: Standing, hooks: Hooks) -> Means:
     records = RecordBook(hooks.on_change)
     watch = EngineWatch(outside.engine, hooks.on_failure)
-    proof = EffectProof(watch, hooks.on_mismatch)
+    loader = _loader(settings, outside, watch, records, hooks)
     return Means(
         identity=outside.identity,
         standing=standing,
@@ -70,8 +73,8 @@ def assemble(settings: Settings, outside: Outside, standing: Standing, hooks: Ho
         clock=outside.clock,
         watch=watch,
         tokenizer=outside.tokenizer,
-        loader=_loader(settings, outside, records, proof, hooks.on_change),
-        proof=proof,
+        loader=loader,
+        effects=loader.slots.effects,
         records=records,
         frames=outside.frames,
         meters=outside.meters,
@@ -82,21 +85,24 @@ def assemble(settings: Settings, outside: Outside, standing: Standing, hooks: Ho
     )
 
 
-def _loader(
-    settings: Settings,
-    outside: Outside,
-    records: RecordBook,
-    proof: EffectProof,
-    on_change: Callable[[AdapterKey], None],
-) -> Loader:
+def _loader(settings: Settings, outside: Outside, watch: EngineWatch, records: RecordBook, hooks: Hooks) -> Loader:
     def on_file(digest: str) -> None:
         for key in records.keys_of(digest):
-            on_change(key)
+            hooks.on_change(key)
 
-    ground = Ground(engine=outside.engine, clock=outside.clock, on_change=on_change)
+    def on_outcome(outcome: str) -> None:
+        outside.meters.proofs.labels(outcome).inc()
+
+    ground = Ground(
+        engine=outside.engine,
+        clock=outside.clock,
+        on_change=hooks.on_change,
+        on_outcome=on_outcome,
+        on_mismatch=hooks.on_mismatch,
+    )
     disk_budget: ByteBudget[str] = ByteBudget(settings.disk_budget_bytes)
     ram_budget: ByteBudget[AdapterKey] = ByteBudget(settings.ram_budget_bytes)
     disk = DiskTier(outside.files, outside.store, disk_budget, outside.clock, on_file)
     ram = RamTier(ground, disk, ram_budget)
-    slots = SlotTier(ground, ram, SlotTable(settings.slots), proof.check)
+    slots = SlotTier(ground, ram, SlotTable(settings.slots), Effects(watch, ram, on_outcome))
     return Loader(outside.identity.base_model_hash, disk, ram, SlotQueue(ground, ram, slots), ground)

@@ -11,7 +11,7 @@ from services.replica_worker.reporting.metering import Meters
 from services.replica_worker.requests.frame_sender import FrameSender
 from services.replica_worker.standing import Identity, Standing
 from services.replica_worker.text.tokenizer import Tokenizer
-from services.replica_worker.tiers.effect import EffectProof
+from services.replica_worker.tiers.effect import Effects
 from services.replica_worker.tiers.loader import Loader
 from shared.bus.port import Bus
 from shared.runtime.clock import Clock
@@ -26,7 +26,7 @@ class Means:
     watch: EngineWatch
     tokenizer: Tokenizer
     loader: Loader
-    proof: EffectProof
+    effects: Effects
     records: RecordBook
     frames: FrameSender
     meters: Meters

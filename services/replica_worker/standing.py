@@ -22,6 +22,8 @@ class Standing:
 
     not_ready: str = "the engine is starting"
     draining: str = ""
+    golden: str = ""
+    """What became of the base model's golden prompt: "right", "unchecked", "" before."""
 
     @property
     def ready(self) -> bool:

@@ -299,6 +299,7 @@ class Rig:
         async with asyncio.timeout(DEADLINE_S):
             await self.replica.generation.idle()
             await loader.calm()
+        await self.until(lambda: not (loader.slots.settling or loader.slots.table.references))
         await self.until(lambda: not (loader.ram.budget.busy or loader.disk.budget.busy or self.store.open_reads))
 
     def assert_sound(self) -> None:

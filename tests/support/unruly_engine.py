@@ -10,10 +10,12 @@ from pathlib import Path
 from services.replica_worker.engine.port import BASE_SLOT, AdapterSpec, EngineFailed, EngineLoad, HostAdapter, Probe
 from services.replica_worker.engine.timed.engine import TimedAdapter, TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
+from services.replica_worker.engine.timed.stream import BASE_DIGEST, probe_of
 
 
 class UnrulyEngine(TimedEngine):
-    """`hold()` stops it between two steps, `allow(n)` lets it make n more, `go()` lets it run.
+    """`hold()` stops it between two steps, `allow(n)` lets it make n more, `go()` lets it run. Probes do not wait
+    for that, so that adapters can be proven, unless `probes_wait`.
 
     `fail(call, error)` makes the next `call` ("read", "load", "clear", "probe", "fingerprint") raise.
     Loads wait while `copying` is cleared. `no_effect`: adapters are probed as if they were the base.
@@ -29,6 +31,7 @@ class UnrulyEngine(TimedEngine):
         self.copying.set()
         self.wrong_weights = False
         self.no_effect = False
+        self.probes_wait = False
         self._allowed: float = float("inf")
         self._moved = asyncio.Event()
 
@@ -67,7 +70,12 @@ class UnrulyEngine(TimedEngine):
 
     def probe(self, prompt_token_ids: Sequence[int], slot: int, top: int = 20) -> asyncio.Future[Probe]:
         self._meet("probe")
-        return super().probe(prompt_token_ids, BASE_SLOT if self.no_effect else slot, top)
+        shown = BASE_SLOT if self.no_effect else slot
+        if self._allowed >= 1 or self.probes_wait:
+            return super().probe(prompt_token_ids, shown, top)
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(probe_of(self._policy, self._digests.get(shown, BASE_DIGEST), prompt_token_ids, top))
+        return answer
 
     async def fingerprint(self, slot: int) -> str:
         self._meet("fingerprint")

@@ -39,22 +39,23 @@ class Operations:
         return self._held(key, ok=reason is None, reason=reason or "dropped from every tier")
 
     async def fingerprint(self, ask: AskFingerprint, ids: tuple[str, ...]) -> Fingerprint:
-        """Of what is really in the slot. Raises AdapterUnavailable, AdapterFailed."""
+        """Of what is really in the slot, and does there. Raises AdapterUnavailable, AdapterFailed."""
         key = AdapterKey(adapter_id=ask.adapter_id, digest=ask.digest)
         record = self._by.records.get(key)
         if record is None:
             raise AdapterUnavailable(f"this replica knows no adapter {ask.adapter_id} with this digest")
-        reference = await self._by.loader.acquire_in_time(record)
+        reference = await self._by.loader.acquire_proven(record)
         try:
-            found = await self._by.proof.fingerprint(reference.slot)
+            found = await self._by.effects.measure(reference.slot)
         finally:
             reference.release()
         return Fingerprint(
             adapter_id=ask.adapter_id,
             digest=ask.digest,
             replica_id=self._by.identity.replica_id,
-            fingerprint=found,
+            fingerprint=f"{found.engine}/{found.slot_digest}",
             engine_build=self._by.watch.info.build,
+            effect=found,
         )
 
     def _held(self, key: AdapterKey, *, ok: bool, reason: str) -> HoldResult:

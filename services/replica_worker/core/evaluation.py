@@ -6,16 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from .effect import Distribution
+
 EPSILON = 1e-3
 """The smallest change of a log probability that counts: far above rounding, far below any trained effect."""
-
-
-class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """The best next tokens after a prompt, best first."""
-
-    finite: bool
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,6 +89,18 @@ class SlotTable:
         held.key, held.state, held.closing = None, SlotState.CLEARING, False
         return index
 
+    def retain(self, slot: int) -> None:
+        """One more reference for whoever has one. Pair with `release`."""
+        held = self._in_state(slot, SlotState.READY)
+        held.references += 1
+
+    def condemn(self, slot: int) -> None:
+        """Begin to clear a slot whose content is wrong: every reference on it is void, as after a failed load."""
+        held = self._in_state(slot, SlotState.READY)
+        if held.key is not None:
+            del self._slot_of[held.key]
+        held.key, held.state, held.references, held.closing = None, SlotState.CLEARING, 0, False
+
     def finish_clear(self, slot: int) -> None:
         self._empty(self._in_state(slot, SlotState.CLEARING))
 

@@ -139,7 +139,10 @@ class Engine(Protocol):
         """
 
     async def clear(self, slot: int) -> None:
-        """Make the slot's weights zero; nothing that was computed with them is found by a later request. Idempotent. Raises ValueError as `load` does."""
+        """Make the slot's weights zero; nothing that was computed with them is found by a later request.
+
+        Idempotent. Raises ValueError as `load` does.
+        """
 
     def submit(self, request: EngineRequest) -> None:
         """Queue a request; its tokens arrive through `on_step`. Never blocks, never raises for load.

@@ -16,6 +16,10 @@ class Meters:
         self.first_token_s = metrics.histogram(
             "first_token_seconds", "From arrival to the first token, by where the adapter was found", ["tier"]
         )
+        self.proofs = metrics.counter("load_proofs_total", "Proofs of loads into slots, by how they went", ["outcome"])
+        self.proof_wait_s = metrics.histogram(
+            "proof_wait_seconds", "How long tokens that were there waited for the proof of their slot"
+        )
         self.tokens = metrics.counter("tokens_total", "Tokens produced")
         self.distinct_adapters = metrics.histogram(
             "step_distinct_adapters", "Different adapters that got a token in one engine step", buckets=_DISTINCT

@@ -70,6 +70,10 @@ class Reporter:
             disk_bytes=disk.used_bytes,
             disk_budget_bytes=disk.budget_bytes,
             assignment_epoch=self._assignment_epoch(),
+            golden=by.standing.golden,
+            unproven_slots=by.loader.slots.unproven,
+            effect_mismatches=by.loader.slots.mismatches,
+            quarantined=by.loader.failures.quarantined(now_s),
         )
 
     async def state(self, ask: AskState, ids: tuple[str, ...]) -> ReplicaState:

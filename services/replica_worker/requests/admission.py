@@ -84,11 +84,8 @@ class Admission:
     async def _acquire(self, record: AdapterRecord) -> SlotReference:
         try:
             return await self._by.loader.acquire(record)
-        except AdapterUnavailable as error:
-            raise RefusedHere(_unavailable(str(error), error.retry_after_s)) from error
-        except AdapterFailed as error:
-            refusal = Refusal(code="adapter_failed", reason=f"{error}.", elsewhere=error.elsewhere)
-            raise RefusedHere(refusal) from error
+        except (AdapterFailed, AdapterUnavailable) as error:
+            raise RefusedHere(refusal_of(error)) from error
 
     async def _prompt(self, request: GenerateRequest) -> list[int]:
         messages: list[dict[str, str]] = [msgspec.to_builtins(message) for message in request.messages]
@@ -105,6 +102,12 @@ class Admission:
             return AnswerText(self._by.tokenizer, request.sampling.stop, request.produced_token_ids)
         except ValueError as error:
             raise RefusedHere(_invalid(str(error))) from error
+
+
+def refusal_of(error: AdapterFailed | AdapterUnavailable) -> Refusal:
+    if isinstance(error, AdapterUnavailable):
+        return _unavailable(str(error), error.retry_after_s)
+    return Refusal(code="adapter_failed", reason=f"{error}.", elsewhere=error.elsewhere)
 
 
 def _unavailable(reason: str, retry_after_s: float | None) -> Refusal:

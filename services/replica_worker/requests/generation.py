@@ -9,9 +9,11 @@ from services.replica_worker.core.admission import Refusal
 from services.replica_worker.core.leases import GatewayLeases
 from services.replica_worker.engine.port import EngineFailed, EngineRequest, StepToken
 from services.replica_worker.means import Means
-from services.replica_worker.requests.admission import Admission, RefusedHere
+from services.replica_worker.requests.admission import Admission, RefusedHere, refusal_of
 from services.replica_worker.requests.answers import Answers
+from services.replica_worker.requests.proving import until_proven
 from services.replica_worker.requests.running import Running
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.bus.port import BusUnavailable, Ids
 from shared.messages.generation import Cancel, Cancelled, GenerateRequest, Replay, Replayed, TokenChunk
 from shared.messages.reports import GatewayReport
@@ -64,7 +66,7 @@ class Generation:
         adapters: set[str] = set()
         for token in tokens:
             running = self._open.get(token.request_id)
-            if running is None or not running.submitted:
+            if running is None or not running.submitted or running.hold_back(token, self._by.clock.now_s()):
                 continue
             if running.request.digest is not None:
                 adapters.add(running.request.digest)
@@ -121,13 +123,16 @@ class Generation:
         with bind(request_id=request.request_id, adapter_id=request.adapter_id):
             try:
                 prepared = await self._admission.prepare(running)
+                await until_proven(running, prepared, self._by.watch.engine)
                 running.accepted = True
                 await self._answers.accepted(running)
                 self._submit(running, prepared)
             except RefusedHere as error:
                 await self._refuse(running, error.refusal)
+            except (AdapterFailed, AdapterUnavailable) as error:  # what came of the proof
+                await self._refuse(running, refusal_of(error))
             except BusUnavailable as error:
-                self._end(running, "unanswered")
+                self._stop(running, "unanswered")
                 _log.warning("an answer could not be sent, so the request is dropped", reason=str(error))
             except EngineFailed as error:
                 await self._fail(running, f"the engine failed: {error}")
@@ -139,9 +144,18 @@ class Generation:
         if prepared.max_tokens < 1:  # the replica before this one was lost between its last token and its finish
             self._stop(running, "length")
             return
-        self._by.watch.engine.submit(prepared)
-        running.submitted = True
+        if running.submitted:
+            self._let_go(running)
+        else:
+            self._by.watch.engine.submit(prepared)
+            running.submitted = True
         _log.info("a request runs", tier=running.tier, prompt_tokens=running.prompt_tokens)
+
+    def _let_go(self, running: Running) -> None:
+        """Its slot is proven: what the request has produced meanwhile is a step of its own."""
+        now_s = self._by.clock.now_s()
+        self._by.meters.proof_wait_s.observe(now_s - (running.held_since_s or now_s))
+        self.on_step(running.let_go())
 
     async def _refuse(self, running: Running, refusal: Refusal) -> None:
         self._end(running, "refused")
@@ -180,7 +194,7 @@ class Generation:
             self._by.frames.write([(running.request.gateway_id, running.end(reason, error))])
         if running.submitted:
             self._by.watch.engine.abort(running.request.request_id)
-        elif running.admission is not None and running.admission is not asyncio.current_task():
+        if running.admission is not None and running.admission is not asyncio.current_task():
             running.admission.cancel()
         self._end(running, reason)
 

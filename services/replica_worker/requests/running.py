@@ -14,7 +14,8 @@ from shared.messages.identity import AdapterKey
 
 @dataclass(eq=False)
 class Running:
-    """`submitted`: it is in the engine. `accepted`: the gateway was told so, or is being told."""
+    """`submitted`: it is in the engine, or was withdrawn until its slot is loaded once more. `accepted`: the
+    gateway was told so, or is being told."""
 
     request: GenerateRequest
     arrived_at_s: float
@@ -22,6 +23,9 @@ class Running:
     """Where the adapter was found. The base model's weights are always in the engine."""
     accepted: bool = False
     submitted: bool = False
+    held: list[StepToken] | None = None
+    """Tokens that wait for the proof of the slot; None if nothing is held back."""
+    held_since_s: float | None = None
     first_token_at_s: float | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -59,6 +63,19 @@ class Running:
             first_position=self.continued_from,
             cache_salt=self.request.cache_salt,
         )
+
+    def hold_back(self, token: StepToken, now_s: float) -> bool:
+        """Whether this token has to wait; it is kept then."""
+        if self.held is None:
+            return False
+        self.held.append(token)
+        self.held_since_s = now_s if self.held_since_s is None else self.held_since_s
+        return True
+
+    def let_go(self) -> list[StepToken]:
+        """What waited; nothing does any more."""
+        held, self.held = self.held or [], None
+        return held
 
     def advance(self, token: StepToken) -> TokenChunk:
         """What one token of the engine means for the client; it has a finish if it was the last."""

@@ -1,37 +1,122 @@
-"""Proof of effect: is what a slot holds after a load what the evaluation measured?"""
+"""What adapters do on this engine: on record, or learnt here, and whether a slot does it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
+from services.replica_worker.core import effect
+from services.replica_worker.core.effect import Distribution, Indeterminate, Mismatch, Tolerance
+from services.replica_worker.engine.port import BASE_SLOT, Probe
 from services.replica_worker.engine.watch import EngineWatch
-from services.replica_worker.tiers.errors import AdapterFailed
+from services.replica_worker.tiers.errors import EffectWrong
+from services.replica_worker.tiers.ram import RamTier
 from shared.messages.desired import AdapterRecord
+from shared.messages.effects import AdapterEffect
+from shared.messages.identity import AdapterKey
+from shared.runtime.logs import get_logger
 
-OnMismatch = Callable[[AdapterRecord, str], Awaitable[None]]
-"""Told the record and the fingerprint that was found instead."""
+BY_PROBE, BY_BYTES, LEARNT = "by the probe", "by its bytes", "learnt here"
+_COMPANY = 7
+_DECIMALS = 5
+_log = get_logger(__name__)
 
 
-class EffectProof:
-    """Fingerprints are only comparable within one engine build and dtype, so they carry both:
-    `<build>/<dtype>/<SHA-256>`. One on record that was taken by another build proves nothing here."""
+class Effects:
+    """Effects are only comparable within one engine build and dtype. An adapter that was evaluated on another is
+    checked byte for byte at its first load, and its effect learnt from it. `on_proven` is told how."""
 
-    def __init__(self, watch: EngineWatch, on_mismatch: OnMismatch) -> None:
+    def __init__(self, watch: EngineWatch, ram: RamTier, on_proven: Callable[[str], None]) -> None:
         self._watch = watch
-        self._on_mismatch = on_mismatch
+        self._ram = ram
+        self._on_proven = on_proven
+        self._learnt: dict[AdapterKey, AdapterEffect] = {}
+        self._base: Distribution | None = None
+        self._tolerance: Tolerance | None = None
 
-    async def fingerprint(self, slot: int) -> str:
-        return self._prefix() + await self._watch.engine.fingerprint(slot)
-
-    async def check(self, record: AdapterRecord, slot: int) -> None:
-        """Raises AdapterFailed; the caller clears the slot then."""
-        if not record.fingerprint.startswith(self._prefix()):
-            return
-        found = await self.fingerprint(slot)
-        if found != record.fingerprint:
-            await self._on_mismatch(record, found)
-            raise AdapterFailed(f"{record.adapter_id} has another effect here than the one on record")
-
-    def _prefix(self) -> str:
+    @property
+    def engine(self) -> str:
         info = self._watch.info
-        return f"{info.build}/{info.dtype}/"
+        return f"{info.build}/{info.dtype}"
+
+    async def prepare(self) -> None:
+        """Measure the base, alone and in company: what differs then is this engine's noise. Once, before any
+        request. Raises EngineFailed."""
+        base = await self.ask(BASE_SLOT)
+        company = await asyncio.gather(*(self.ask(BASE_SLOT) for _ in range(_COMPANY)))
+        noise = max(effect.change(base, each) for each in company)
+        self._base, self._tolerance = base, effect.tolerance_for(self._watch.info.dtype, noise)
+        _log.info("effects can be proven", noise=noise, tolerance=self._tolerance.absolute)
+
+    def ask(self, slot: int) -> asyncio.Task[Distribution]:
+        """Probe a slot. The probe is in the engine once this returns; what goes wrong is raised by the await."""
+        prompt = effect.probe_prompt(self._watch.info.vocabulary_size)
+        try:
+            probe = asyncio.ensure_future(self._watch.engine.probe(prompt, slot, effect.TOP))
+        except Exception as error:
+            probe = asyncio.get_running_loop().create_future()
+            probe.set_exception(error)
+        return asyncio.create_task(_read(probe), name=f"probe of slot {slot}")
+
+    def known(self, record: AdapterRecord) -> AdapterEffect | None:
+        return effect.on_record(record.effects, self.engine) or self._learnt.get(record.key)
+
+    def forget(self, key: AdapterKey) -> None:
+        self._learnt.pop(key, None)
+
+    async def check(self, record: AdapterRecord, slot: int, asked: Awaitable[Distribution]) -> None:
+        """Raises EffectWrong, and whatever kept the probe or the bytes from being had."""
+        found, expected = await asked, self.known(record)
+        if expected is None:
+            await self._learn(record, slot, found)
+            return
+        verdict = effect.judge(expected, found, self._allowed())
+        if isinstance(verdict, Mismatch):
+            raise EffectWrong(
+                f"{record.adapter_id} does not do here what is on record: {verdict.reason}",
+                expected=effect.spelled(expected.token_ids, expected.logprobs),
+                found=effect.spelled(found.token_ids, found.logprobs),
+            )
+        if isinstance(verdict, Indeterminate):
+            await self._compare_bytes(record, slot, expected.slot_digest)
+        self._on_proven(BY_BYTES if isinstance(verdict, Indeterminate) else BY_PROBE)
+
+    async def measure(self, slot: int) -> AdapterEffect:
+        """What stands in the slot and what it does, at this moment."""
+        return await self._measured(slot, await self.ask(slot))
+
+    async def _learn(self, record: AdapterRecord, slot: int, found: Distribution) -> None:
+        """Only from bytes that are right: what is learnt from is trusted from then on."""
+        await self._compare_bytes(record, slot, effect.recorded_digest(record.fingerprint, self.engine))
+        if found.finite:  # requests on one that is not end with that reason, each by itself
+            self._learnt[record.key] = await self._measured(slot, found)
+            _log.info("an effect was learnt here", adapter_id=record.adapter_id, engine=self.engine)
+        self._on_proven(LEARNT)
+
+    async def _measured(self, slot: int, found: Distribution) -> AdapterEffect:
+        if self._base is None:
+            raise RuntimeError("effects are measured against the base, which has not been measured")
+        return effect.measured(self.engine, found, self._base, await self._watch.engine.fingerprint(slot))
+
+    async def _compare_bytes(self, record: AdapterRecord, slot: int, expected: str) -> None:
+        """Without a digest on record the file is read once more: the copy in RAM may be what is wrong."""
+        engine = self._watch.engine
+        expected = expected or await engine.expected_fingerprint(await self._ram.read_anew(record))
+        found = await engine.fingerprint(slot)
+        if expected and found != expected:
+            raise EffectWrong(
+                f"what stands in the slot of {record.adapter_id} is not what was loaded",
+                expected=f"slot digest {expected}",
+                found=f"slot digest {found}",
+            )
+
+    def _allowed(self) -> Tolerance:
+        if self._tolerance is None:
+            raise RuntimeError("the noise of this engine has not been measured")
+        return self._tolerance
+
+
+async def _read(probe: asyncio.Future[Probe]) -> Distribution:
+    found = await probe
+    logprobs = tuple(round(logprob, _DECIMALS) for logprob in found.logprobs)
+    return Distribution(finite=found.finite, token_ids=found.token_ids, logprobs=logprobs)

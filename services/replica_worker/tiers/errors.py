@@ -14,6 +14,15 @@ class AdapterFailed(Exception):
         self.elsewhere = elsewhere
 
 
+class EffectWrong(AdapterFailed):
+    """What stands in its slot does not do, or is not, what it should. `expected` and `found` are for people."""
+
+    def __init__(self, reason: str, *, expected: str, found: str) -> None:
+        super().__init__(reason)
+        self.expected = expected
+        self.found = found
+
+
 class AdapterUnavailable(Exception):
     """Its surroundings are at fault: the store, the disk, no room. Trying again later may work."""
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from services.replica_worker.core.failures import FailureMemory
+from services.replica_worker.core.failures import FailureMemory, Why
 from services.replica_worker.tiers.disk import DiskTier
-from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable, EffectWrong
 from services.replica_worker.tiers.ground import Ground
 from services.replica_worker.tiers.ram import RamTier
 from services.replica_worker.tiers.slot_queue import SlotQueue
@@ -40,6 +40,7 @@ class Loader:
         self._urgent = 0
         self._calm = asyncio.Event()
         self._calm.set()
+        self.slots.listen_to_proofs(self._on_proof)
 
     def tier_of(self, key: AdapterKey) -> str:
         """The highest tier that holds it: "gpu", "ram", "disk" or "remote"."""
@@ -57,19 +58,23 @@ class Loader:
         """What was learnt about an adapter that is gone for good."""
         self.failures.forgive(key)
         self.ram.sizes.pop(key, None)
+        self.slots.effects.forget(key)
 
     async def acquire(self, record: AdapterRecord) -> SlotReference:
-        """A slot reference for a request. Raises AdapterUnavailable, AdapterFailed, EngineFailed."""
-        if (failure := self.failures.blocking(record.key, self._clock.now_s())) is not None and failure.final:
-            raise AdapterFailed(failure.reason, elsewhere=failure.elsewhere)
+        """A slot reference for a request, whose proof is for the request to begin.
+
+        Raises AdapterUnavailable, AdapterFailed, EngineFailed.
+        """
+        if (failure := self.failures.blocking(record.key, self._clock.now_s())) is not None and failure.why.final:
+            raise AdapterFailed(failure.why.reason, elsewhere=failure.why.elsewhere)
         with self._urgently(), self._remembering(record):
             return await self.queue.acquire(record)
 
-    async def acquire_in_time(self, record: AdapterRecord) -> SlotReference:
-        """The same for an operation: whoever asked for it has given up after `OPERATION_DEADLINE_S`."""
+    async def acquire_proven(self, record: AdapterRecord) -> SlotReference:
+        """The same for an operation, proven: whoever asked for it has given up after `OPERATION_DEADLINE_S`."""
         try:
             async with asyncio.timeout(OPERATION_DEADLINE_S):
-                return await self.acquire(record)
+                return await _proven(await self.acquire(record))
         except TimeoutError:
             raise AdapterUnavailable(f"{record.adapter_id} got no slot within {OPERATION_DEADLINE_S:g} s") from None
 
@@ -80,7 +85,7 @@ class Loader:
         """
         with self._urgently(), self._remembering(record):
             if tier == "gpu":
-                (await self.queue.acquire(record)).release()
+                (await _proven(await self.queue.acquire(record))).release()
             elif tier == "ram":
                 await self.ram.hold(record)
             else:
@@ -93,7 +98,7 @@ class Loader:
                 reference = await self.queue.acquire_free(record)
                 if reference is None:
                     return False
-                reference.release()
+                (await _proven(reference)).release()
             elif tier == "ram":
                 await self.ram.hold(record)
             else:
@@ -140,14 +145,29 @@ class Loader:
             self._check_base(record)
             yield
         except Exception as error:
-            now_s = self._clock.now_s()
-            if self.failures.blocking(record.key, now_s) is None:  # one failure, however many waited for it
-                final = isinstance(error, AdapterFailed)
-                elsewhere = error.elsewhere if isinstance(error, AdapterFailed) else True
-                self.failures.record(record.key, str(error), now_s, final=final, elsewhere=elsewhere)
-                _log.warning("an adapter cannot be had", adapter_id=record.adapter_id, reason=str(error), final=final)
+            self._remember(record, error)
             raise
-        self.failures.forgive(record.key)
+        self._forgive(record)
+
+    def _on_proof(self, record: AdapterRecord, error: Exception | None) -> None:
+        if error is None:
+            self.failures.forgive(record.key)
+        else:
+            self._remember(record, error)
+
+    def _remember(self, record: AdapterRecord, error: Exception) -> None:
+        now_s = self._clock.now_s()
+        if self.failures.blocking(record.key, now_s) is not None:
+            return  # one failure, however many waited for it
+        why = _why(error)
+        self.failures.record(record.key, why, now_s)
+        _log.warning("an adapter cannot be had", adapter_id=record.adapter_id, reason=why.reason, final=why.final)
+
+    def _forgive(self, record: AdapterRecord) -> None:
+        """It came as far as it was wanted. What it did in a slot only a proof can make good."""
+        failure = self.failures.of(record.key)
+        if failure is not None and not failure.why.quarantine:
+            self.failures.forgive(record.key)
 
     def _check_base(self, record: AdapterRecord) -> None:
         """Registration checked it too, but this replica may have been given another model since."""
@@ -156,3 +176,19 @@ class Loader:
                 f"{record.adapter_id} belongs to base model {record.base_model_hash[:12]}, this replica runs"
                 f" {self._base_model_hash[:12]}"
             )
+
+
+async def _proven(reference: SlotReference) -> SlotReference:
+    try:
+        await reference.proof.settled()
+    except BaseException:
+        reference.release()
+        raise
+    return reference
+
+
+def _why(error: Exception) -> Why:
+    if isinstance(error, AdapterFailed):
+        quarantine = isinstance(error, EffectWrong)
+        return Why(reason=str(error), final=True, elsewhere=error.elsewhere, quarantine=quarantine)
+    return Why(reason=str(error), final=False)

@@ -61,6 +61,11 @@ class RamTier:
             self._forget((key,))
         return None
 
+    async def read_anew(self, record: AdapterRecord) -> HostAdapter:
+        """From the file, whatever is here; the result is not kept. Raises AdapterUnavailable, AdapterFailed."""
+        async with self._gate:
+            return await self._read(record)
+
     async def _bring(self, record: AdapterRecord) -> HostAdapter:
         await self._disk.hold(record)
         async with self._gate:

@@ -3,59 +3,86 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from services.replica_worker.core.slot_decisions import Acquired, InUse, MustLoad, Resident
 from services.replica_worker.core.slots import SlotTable
 from services.replica_worker.engine.port import AdapterUnusable
-from services.replica_worker.tiers.errors import AdapterFailed
+from services.replica_worker.tiers.effect import Effects
+from services.replica_worker.tiers.errors import AdapterFailed, EffectWrong
 from services.replica_worker.tiers.ground import Ground
+from services.replica_worker.tiers.proof import SlotProof
 from services.replica_worker.tiers.ram import RamTier
 from services.replica_worker.tiers.slot_reference import Grant, SlotReference
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
+from shared.runtime.logs import get_logger
 
-Prove = Callable[[AdapterRecord, int], Awaitable[None]]
-"""Raises AdapterFailed if what the slot now holds is not the adapter on record."""
+OnProof = Callable[[AdapterRecord, Exception | None], None]
+"""Told how a proof ended: None is well."""
+
+_log = get_logger(__name__)
 
 
 class SlotTier:
     """Who gets a slot is decided elsewhere: `tiers/slot_queue.py` for operations, `requests/` for requests."""
 
-    def __init__(self, ground: Ground, ram: RamTier, table: SlotTable, prove: Prove) -> None:
+    def __init__(self, ground: Ground, ram: RamTier, table: SlotTable, effects: Effects) -> None:
         self.table = table
+        self.effects = effects
+        self.mismatches = 0
+        """Loads that did not do what they should, those that a second try healed included."""
+        self.proving = True
+        """False takes every load for proven: only to measure what proofs cost."""
         self._engine = ground.engine
         self._clock = ground.clock
         self._on_change = ground.on_change
+        self._on_outcome = ground.on_outcome
+        self._on_mismatch = ground.on_mismatch
         self._ram = ram
-        self._prove = prove
         self._loads: dict[int, asyncio.Task[None]] = {}
+        self._proofs: dict[int, SlotProof] = {}
         self._copying = asyncio.Lock()
         self._on_freed: list[Callable[[], None]] = []
+        self._tell_proof: OnProof = _tell_nobody
 
     async def close(self) -> None:
         loads = list(self._loads.values())
         for load in loads:
             load.cancel()
-        await asyncio.gather(*loads, return_exceptions=True)
+        await asyncio.gather(*loads, *(proof.close() for proof in self._proofs.values()), return_exceptions=True)
+
+    @property
+    def unproven(self) -> int:
+        """Slots whose load is over and not proven yet."""
+        return sum(self._loads[slot].done() and not proof.proven for slot, proof in self._proofs.items())
+
+    @property
+    def settling(self) -> bool:
+        """Proofs are under way, or what a failed one left is being cleared."""
+        return any(proof.under_way for proof in self._proofs.values())
 
     def listen(self, on_freed: Callable[[], None]) -> None:
         """To be told, in the order of these calls, whenever a slot may have become free, or an adapter resident."""
         self._on_freed.append(on_freed)
+
+    def listen_to_proofs(self, on_proof: OnProof) -> None:
+        self._tell_proof = on_proof
 
     def grant(self, record: AdapterRecord, acquired: Acquired) -> Grant:
         """Begin the load that a reference of the table asks for. Never awaits, so that nobody can slip in between
         the decision and the load. Pair with `loaded` or `give_back`."""
         if isinstance(acquired, MustLoad):
             self._begin(record, acquired)
-        return Grant(acquired.slot, None if isinstance(acquired, Resident) else self._loads[acquired.slot])
+        load = None if isinstance(acquired, Resident) else self._loads[acquired.slot]
+        return Grant(acquired.slot, self._proofs[acquired.slot], load)
 
     async def loaded(self, key: AdapterKey, grant: Grant) -> SlotReference:
-        """The reference, once the adapter is in its slot. Raises AdapterUnavailable, AdapterFailed, EngineFailed:
+        """The reference, once the bytes are in the slot. Raises AdapterUnavailable, AdapterFailed, EngineFailed:
         no reference is held then. A cancellation leaves the grant as it is."""
         if grant.load is not None:
             await asyncio.shield(grant.load)
-        return SlotReference(key, grant.slot, lambda: self.give_back(key, grant))
+        return SlotReference(key, grant.slot, grant.proof, lambda: self.give_back(key, grant))
 
     def give_back(self, key: AdapterKey, grant: Grant) -> None:
         if not grant.void:
@@ -69,47 +96,96 @@ class SlotTier:
             return slot.reason
         if slot is not None:
             self._on_change(key)
-            try:
-                await self._engine.clear(slot)
-            finally:  # a load overwrites whatever is left there
-                self.table.finish_clear(slot)
-                self._freed()
+            await self._clear(slot)
         return None
+
+    def keep(self, proof: SlotProof) -> None:
+        self.table.retain(proof.slot)
+
+    def doubt(self, proof: SlotProof, error: Exception) -> None:
+        self.mismatches += isinstance(error, EffectWrong)
+        self._on_outcome("tried again")
+        _log.warning("a load is tried again", adapter_id=proof.record.adapter_id, slot=proof.slot, reason=str(error))
+
+    async def reload(self, proof: SlotProof) -> None:
+        """Into the same slot, from the file: the copy in RAM may be what is wrong."""
+        await self._engine.clear(proof.slot)
+        self._ram.discard(proof.record.key)
+        await self._copy(proof.record, proof.slot)
+
+    def succeed(self, proof: SlotProof) -> None:
+        self.table.release(proof.slot, proof.record.key, self._clock.now_s())
+        self._tell_proof(proof.record, None)
+        self._freed()
+
+    def fail(self, proof: SlotProof, error: Exception) -> None:
+        self.table.condemn(proof.slot)
+        self._ram.discard(proof.record.key)
+        self._on_outcome("refused")
+        self._tell_proof(proof.record, error)
+        self._on_change(proof.record.key)
+
+    async def bury(self, proof: SlotProof, error: Exception) -> None:
+        try:
+            await self._clear(proof.slot)
+        finally:
+            if isinstance(error, EffectWrong):
+                await self._on_mismatch(proof.record, error)
 
     def _begin(self, record: AdapterRecord, acquired: MustLoad) -> None:
         if acquired.evict is not None:
             self._on_change(acquired.evict)
+        proof = self._proofs[acquired.slot] = SlotProof(record, acquired.slot, self.effects, self)
+        if not self.proving:
+            proof.waive()
         load = asyncio.create_task(self._load(record, acquired.slot), name=f"load into slot {acquired.slot}")
         self._loads[acquired.slot] = load
         load.add_done_callback(_look_at)
 
     async def _load(self, record: AdapterRecord, slot: int) -> None:
         try:
-            host = await self._ram.hold(record)
-            async with self._copying:
-                with self._ram.pinned(record.key):
-                    await self._engine.load(slot, host)
-                await self._prove(record, slot)
-        except BaseException as error:
+            await self._copy(record, slot)
+        except BaseException:
             await self._abandon(slot)
-            if isinstance(error, AdapterUnusable):
-                raise AdapterFailed(f"the engine cannot apply {record.adapter_id}: {error}", elsewhere=False) from error
             raise
         self.table.finish_load(slot, self._clock.now_s())
         self._on_change(record.key)
         self._freed()
+
+    async def _copy(self, record: AdapterRecord, slot: int) -> None:
+        host = await self._ram.hold(record)
+        async with self._copying:
+            with self._ram.pinned(record.key):
+                try:
+                    await self._engine.load(slot, host)
+                except AdapterUnusable as error:
+                    reason = f"the engine cannot apply {record.adapter_id}: {error}"
+                    raise AdapterFailed(reason, elsewhere=False) from error
 
     async def _abandon(self, slot: int) -> None:
         """Nothing of a load that failed may stay in the slot, whatever the engine says about it."""
         try:
             await self._engine.clear(slot)
         finally:
+            del self._proofs[slot]
             self.table.fail_load(slot)
+            self._freed()
+
+    async def _clear(self, slot: int) -> None:
+        try:
+            await self._engine.clear(slot)
+        finally:  # a load overwrites whatever is left there
+            del self._proofs[slot]
+            self.table.finish_clear(slot)
             self._freed()
 
     def _freed(self) -> None:
         for tell in self._on_freed:
             tell()
+
+
+def _tell_nobody(record: AdapterRecord, error: Exception | None) -> None:
+    """Until somebody listens."""
 
 
 def _look_at(load: asyncio.Task[None]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.replica_worker.core.admission import Door, admit
 from services.replica_worker.core.evaluation import Distribution, judge
-from services.replica_worker.core.failures import FailureMemory
+from services.replica_worker.core.failures import FailureMemory, Why
 from services.replica_worker.core.leases import GatewayLeases
 from services.replica_worker.core.residency import ResidencyLog
 from services.replica_worker.core.tokens import Budget, Promises, Rate, TooLong, fit, retry_after_s
@@ -92,7 +92,7 @@ def test_failures_are_tried_again_less_and_less_often() -> None:
     waits = []
     now_s = 0.0
     for _ in range(4):
-        failure = memory.record(key(1), "corrupt", now_s, final=True)
+        failure = memory.record(key(1), Why(reason="corrupt", final=True), now_s)
         waits.append(failure.retry_at_s - now_s)
         assert memory.blocking(key(1), failure.retry_at_s - 0.1) == failure
         assert memory.blocked(now_s) == {key(1)}
@@ -100,7 +100,7 @@ def test_failures_are_tried_again_less_and_less_often() -> None:
         assert memory.blocking(key(1), now_s) is None
     assert waits == [30.0, 60.0, 100.0, 100.0]
     memory.forgive(key(1))
-    assert memory.record(key(1), "store away", 0.0, final=False).retry_at_s == 1.0
+    assert memory.record(key(1), Why(reason="store away", final=False), 0.0).retry_at_s == 1.0
 
 
 def on_the_wire(message: Residency) -> Residency:

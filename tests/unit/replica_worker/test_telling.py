@@ -268,7 +268,7 @@ async def test_what_is_no_fault_of_the_candidate_is_no_verdict(replica: Rig, eng
     with pytest.raises(AskFailed, match="cannot be fetched"):
         await evaluate(replica, record)
     replica.store.broken = None
-    engine.fail("probe", RuntimeError("planted"))
+    engine.fail("probe", RuntimeError("planted"), times=2)
     with pytest.raises(AskFailed, match="planted"):
         await evaluate(replica, record)
     assert replica.replica.loader.slots.table.references == 0
