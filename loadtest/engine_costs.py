@@ -60,7 +60,7 @@ def aimed(report: Report) -> str:
 
 def _by_batch(report: Report) -> Iterator[str]:
     yield f"{_measured(report)}; bfloat16, rank 16, {_threads(report)},"
-    yield "contexts of 33 to 64 tokens. Token/s of the whole batch, and their share of what the base model alone reaches:"
+    yield "contexts of 33 to 65 tokens. Token/s of the whole batch, and the share of what the base model alone reaches:"
     yield ""
     yield "| batch | base | " + " | ".join(f"{distinct} adapter{'s' * (distinct > 1)}" for distinct in DISTINCT) + " |"
     yield "|---|---|" + "---|" * len(DISTINCT)

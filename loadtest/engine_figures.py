@@ -42,7 +42,7 @@ def engine_figures(visits: Visits) -> dict[str, Figure]:
     """Every figure, those with a target first. What was not measured is there too, without a value."""
     figures = {
         **_targeted(visits),
-        **_decoding(visits),
+        **decoding(visits),
         **_requests(visits),
         **_loading(visits),
         **_memory(visits),
@@ -54,16 +54,16 @@ def _targeted(visits: Visits) -> dict[str, Figure]:
     """The comparisons; shares are among the cells of the table."""
     thrash = [answer[0] for answer in visits.get("thrash", ())]
     values = {
-        "base_vs_vllm.b32": _faster(visits, cell(32, 0), cell(32, 0, VLLM)),
-        "base_vs_transformers.b8": _faster(visits, cell(8, 0), cell(8, 0, TRANSFORMERS)),
-        "mixed_vs_vllm.b32.d8": _faster(visits, cell(32, 8), cell(32, 8, VLLM)),
-        "mixed_vs_peft.b8.d4": _faster(visits, cell(8, 4), cell(8, 4, PEFT)),
+        "base_vs_vllm.b32": faster(visits, cell(32, 0), cell(32, 0, VLLM)),
+        "base_vs_transformers.b8": faster(visits, cell(8, 0), cell(8, 0, TRANSFORMERS)),
+        "mixed_vs_vllm.b32.d8": faster(visits, cell(32, 8), cell(32, 8, VLLM)),
+        "mixed_vs_peft.b8.d4": faster(visits, cell(8, 4), cell(8, 4, PEFT)),
         "thrash_ttft_ratio": statistics.median(thrash) if thrash else None,
     }
     return {name: _figure(name, value, "") for name, value in values.items()}
 
 
-def _decoding(visits: Visits) -> dict[str, Figure]:
+def decoding(visits: Visits) -> dict[str, Figure]:
     """Speed, step time and share of the base under the same conditions, for every cell that was visited."""
     figures = {}
     for key in visits:
@@ -75,7 +75,7 @@ def _decoding(visits: Visits) -> dict[str, Figure]:
         figures[f"step_ms.{key}"] = _figure("", step_s * 1000, "ms")
         base = ".".join([place, "base", *rest.split(".")[1:]])
         if base != key and base in visits:
-            figures[f"share.{key}"] = _figure(f"share.{key}", _faster(visits, key, base), "")
+            figures[f"share.{key}"] = _figure(f"share.{key}", faster(visits, key, base), "")
     return figures
 
 
@@ -131,7 +131,7 @@ def _steps_s(visits: Visits, key: str) -> list[float]:
     return [statistics.median(answer) for answer in visits[key]]
 
 
-def _faster(visits: Visits, ours: str, theirs: str) -> float | None:
+def faster(visits: Visits, ours: str, theirs: str) -> float | None:
     """How many times as fast as `theirs` is `ours`: the median over rounds, each compared with itself."""
     if ours not in visits or theirs not in visits:
         return None

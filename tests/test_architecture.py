@@ -60,7 +60,7 @@ LAYERS = (
     Layer(r"loadtest\.bench", own=("loadtest", "infra", "shared.messages"), others=_ANY),
     # The benchmark of engines drives ours by its port, and adapters through the tiers below it.
     Layer(
-        r"loadtest\.(engine_\w+|gpu_engine)",
+        r"loadtest\.(engine|gpu)_\w+",
         own=(
             *("loadtest", "infra", "services.replica_worker.engine", "services.replica_worker.io"),
             *("shared.base_model", "shared.messages", "shared.store"),
