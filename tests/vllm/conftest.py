@@ -30,8 +30,10 @@ POLICY = VllmPolicy(
 )
 # vLLM reads its variables when it is imported, which the import of its engine does.
 os.environ.update(environment(POLICY))
+os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # tests send functions into vLLM's worker, the product does not
 
 with warnings.catch_warnings(action="ignore"):  # what its import says about itself is not ours to mend
+    from services.replica_worker.engine.vllm.core import Core
     from services.replica_worker.engine.vllm.engine import VllmEngine
 
 
@@ -70,6 +72,7 @@ class Workshop:
             engine.abort(request_id)
         for slot in range(self._policy.slots):
             await engine.clear(slot)
+        await core_of(engine).forget_prefixes()
 
     async def close(self) -> None:
         if self._engine is not None:
@@ -83,6 +86,11 @@ class Workshop:
 
     def _on_step(self, tokens: Sequence[StepToken]) -> None:
         self.log.on_step(tokens)
+
+
+def core_of(engine: VllmEngine) -> Core:
+    assert engine._parts is not None
+    return engine._parts.core
 
 
 def _works(engine: VllmEngine) -> bool:

@@ -40,10 +40,14 @@ class VllmAdapter:
     def name(self) -> str:
         return self.folder.name
 
+    @property
+    def weights(self) -> Path:
+        return self.folder / WEIGHTS
+
     def check(self) -> None:
         """Blocking. Raises AdapterUnusable if the prepared file is not what was written."""
         try:
-            found = hashlib.sha256((self.folder / WEIGHTS).read_bytes()).hexdigest()
+            found = hashlib.sha256(self.weights.read_bytes()).hexdigest()
         except OSError as error:
             raise AdapterUnusable(f"the prepared file of {self.spec.adapter_id} cannot be read: {error}") from error
         if found != self._sha256:

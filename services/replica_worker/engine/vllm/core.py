@@ -81,12 +81,13 @@ class Core:
         """Raises whatever vLLM says about the adapter; it may stand in a slot half-loaded then."""
         await self._answer(lambda: self._llm.add_lora(_lora(place)))
 
-    async def remove_adapter(self, lora_id: int) -> None:
-        await self._answer(lambda: self._llm.remove_lora(lora_id))
-
     async def ask(self, method: str, *args: object) -> list[Any]:
         """What a method of the worker extension returns, from every worker."""
         return list(await self._answer(lambda: self._llm.collective_rpc(method, args=args)))
+
+    async def forget_prefixes(self) -> None:
+        """Empty the prefix cache; what running requests have computed stays."""
+        await self._answer(lambda: self._llm.reset_prefix_cache())
 
     async def _answer(self, order: Callable[[], Awaitable[T]]) -> T:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()

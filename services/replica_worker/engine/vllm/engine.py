@@ -115,21 +115,25 @@ class VllmEngine:
     def abort(self, request_id: str) -> None:
         self._desk.abort(request_id)
 
-    async def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int = 20) -> Probe:
+    def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int = 20) -> asyncio.Future[Probe]:
         """Joins the batch like any prompt. Raises ValueError when the prompt or the slot cannot be run."""
         self._started()
         if not 0 < top <= PROBE_TOKENS:
             raise ValueError(f"a probe of {top} tokens is outside 1 to {PROBE_TOKENS}")
-        return await self._desk.probe(prompt_token_ids, slot, top)
+        return self._desk.probe(prompt_token_ids, slot, top)
 
     async def fingerprint(self, slot: int) -> str:
-        core, total = self._started().core, hashlib.sha256()
-        if (place := self._places.of(slot)) is not None:
-            for of_worker in await core.ask("fingerprint", place.lora_id):
-                total.update(of_worker.encode())
-        elif slot != BASE_SLOT:
-            total.update(b"empty")
-        return total.hexdigest()
+        """Reads the slot between two steps: the batch waits while it is hashed."""
+        core, place = self._started().core, self._places.of(slot)
+        if place is None:
+            return _total([] if slot == BASE_SLOT else ["empty"])
+        return _total(await core.ask("fingerprint", place.lora_id))
+
+    async def expected_fingerprint(self, adapter: HostAdapter) -> str:
+        if not isinstance(adapter, VllmAdapter):
+            raise TypeError(f"{type(adapter).__name__} was not read by this engine")
+        of_workers = await self._started().core.ask("expected", str(adapter.weights))
+        return _total(of_workers) if all(of_workers) else ""
 
     def load_figures(self) -> EngineLoad:
         """Raises EngineFailed once the engine is broken or closed."""
@@ -168,7 +172,7 @@ class VllmEngine:
         ledger.check_writable(slot)
         ledger.empty(slot)
         if (place := self._places.of(slot)) is not None:
-            await core.remove_adapter(place.lora_id)
+            await core.ask("vacate", place.lora_id)
             self._places.leave(slot)
 
     async def _stand(self, place: Place) -> None:
@@ -205,6 +209,10 @@ class VllmEngine:
         if self._failure is None:
             self._failure = failure
             self._desk.fail(failure)
+
+
+def _total(of_workers: SequenceOf[str]) -> str:
+    return hashlib.sha256("".join(of_workers).encode()).hexdigest()
 
 
 def _sampling(sequence: Sequence, info: EngineInfo) -> dict[str, object]:

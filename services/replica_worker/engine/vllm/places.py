@@ -14,7 +14,8 @@ from .adapter import VllmAdapter
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What vLLM is told of one load. It compares adapters by name, so no two that stand may share one."""
+    """What vLLM is told of one load. It compares adapters by name, so no two that stand may share one; and it
+    keys its prefix cache by it, so nothing that was computed before is found after another load."""
 
     lora_id: int
     name: str
@@ -32,8 +33,7 @@ class Places:
         """The slot must be empty."""
         assert slot not in self._by_slot, f"slot {slot} still has a place"
         self._last_id += 1
-        taken = any(place.name == adapter.name for place in self._by_slot.values())
-        name = f"{adapter.name}@{self._last_id}" if taken else adapter.name
+        name = f"{adapter.name}@{self._last_id}"
         place = Place(lora_id=self._last_id, name=name, folder=str(adapter.folder), adapter=adapter)
         self._by_slot[slot] = place
         return place
