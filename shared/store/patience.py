@@ -25,3 +25,6 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         if failures >= self.attempts:
             return None
         return self.draw() * min(self.longest_s, self.first_s * 2.0 ** (failures - 1))
+
+
+USUAL_PATIENCE = Patience()

@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
 from shared.store.access import S3Access
-from shared.store.patience import Patience
+from shared.store.patience import USUAL_PATIENCE, Patience
 from shared.store.port import ObjectMissing, checked_key
 from shared.store.s3_download import Download
 from shared.store.s3_errors import FAILURES, explained, passes, status_of
@@ -31,7 +31,10 @@ class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long nothing may arrive before the link counts as broken."""
 
 
-def connect(access: S3Access, limits: LinkLimits = LinkLimits()) -> Any:  # noqa: B008 - it is frozen
+USUAL_LIMITS = LinkLimits()
+
+
+def connect(access: S3Access, limits: LinkLimits = USUAL_LIMITS) -> Any:
     """A client for S3Store. No request is made. Raises ValueError for what no client can be made of."""
     if (access.s3_access_key_id is None) != (access.s3_secret_access_key is None):
         raise ValueError("s3_access_key_id and s3_secret_access_key belong together: set both or neither")
@@ -66,7 +69,7 @@ class S3Store:
     on from the byte that it reached. Requests block threads of this store's own, never the event loop.
     """
 
-    def __init__(self, client: Any, bucket: str, prefix: str = "", patience: Patience = Patience()) -> None:  # noqa: B008
+    def __init__(self, client: Any, bucket: str, prefix: str = "", patience: Patience = USUAL_PATIENCE) -> None:
         self._client = client
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
@@ -74,8 +77,11 @@ class S3Store:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
-        """See ObjectStore. What `chunks` raises passes through, and nothing is visible then. Parts that cannot
-        be taken back, as by a process that is killed, stay invisible and are for the bucket's lifecycle rule."""
+        """See ObjectStore. What `chunks` raises passes through, and nothing is visible then.
+
+        Parts that nobody takes back, as after a kill, stay invisible and are for the bucket's lifecycle rule.
+        After StoreUnavailable the whole object may be visible all the same, if only the last answer was lost.
+        """
         upload = Upload(self._client, self._place(key))
         try:
             async for chunk in chunks:

@@ -12,7 +12,7 @@ import pytest
 from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, weights_key
 
 SMALL = b"hello adapters"
-LARGE = bytes(range(256)) * (17 << 12) + b"the rest"
+LARGE = bytes(range(256)) * (9 << 12) + b"the rest"
 """More than an implementation would send or hold at once."""
 
 

@@ -22,6 +22,8 @@ class Request:
     target: str
     first_byte: int
     """Where its Range begins; 0 without one."""
+    if_match: str
+    """The version that it insists on, if any."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class FaultyLink:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         method, target, _ = first.split(" ")
         first_byte = int(headers.get("range", "bytes=0-").removeprefix("bytes=").split("-")[0])
-        self.requests.append(Request(method, target, first_byte))
+        self.requests.append(Request(method, target, first_byte, headers.get("if-match", "")))
         fault = self._faults[method].popleft() if self._faults[method] else None
         if isinstance(fault, Answer):
             writer.write(_error(fault))

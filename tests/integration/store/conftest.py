@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from tests.integration.store.place import Place
+from tests.integration.store.bucket import Bucket
 from tests.support.faulty_link import FaultyLink, faulty_link
 from tests.support.s3_server import S3Server, s3_server
 
@@ -19,8 +19,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def place(server: S3Server) -> Place:
-    return Place(server, prefix=f"test-{next(_numbers)}/below")
+def bucket(server: S3Server) -> Bucket:
+    return Bucket(server, prefix=f"test-{next(_numbers)}/below")
 
 
 @pytest.fixture

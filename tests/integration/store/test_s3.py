@@ -11,7 +11,7 @@ import pytest
 
 from shared.store.port import DigestMismatch, ObjectStore, StoreUnavailable, weights_key
 from shared.store.s3 import LinkLimits, S3Store, connect
-from tests.integration.store.place import Place, Waits
+from tests.integration.store.bucket import Bucket, Waits
 from tests.integration.store_suite import LARGE, SMALL, StoreSuite, chunks_of, digest_of, put, read_all
 from tests.support.s3_server import BUCKET
 
@@ -19,39 +19,39 @@ KEY = weights_key(digest_of(SMALL))
 
 
 @pytest.fixture
-def store(place: Place) -> ObjectStore:
-    return place.store()
+def store(bucket: Bucket) -> ObjectStore:
+    return bucket.store()
 
 
 class TestS3Store(StoreSuite):
     pass
 
 
-async def test_objects_lie_below_the_prefix(place: Place) -> None:
-    store = place.store()
+async def test_objects_lie_below_the_prefix(bucket: Bucket) -> None:
+    store = bucket.store()
     for payload in (SMALL, LARGE):
         await put(store, payload)
-    assert place.files() == sorted(weights_key(digest_of(payload)) for payload in (SMALL, LARGE))
+    assert bucket.files() == sorted(weights_key(digest_of(payload)) for payload in (SMALL, LARGE))
 
 
-async def test_c26_a_prefix_and_a_key_never_make_another_ones_name(place: Place) -> None:
-    first, second = (S3Store(connect(place.server.access), BUCKET, f"{place.prefix}-{name}") for name in ("a", "a-b"))
+async def test_c26_a_prefix_and_a_key_never_make_another_ones_name(bucket: Bucket) -> None:
+    first, second = (S3Store(connect(bucket.server.access), BUCKET, f"{bucket.prefix}-{name}") for name in ("a", "a-b"))
     await first.put("b_c", chunks_of(SMALL), digest_of(SMALL))
     await second.put("c", chunks_of(b"other"), digest_of(b"other"))
     assert await read_all(first, "b_c") == SMALL
     assert await read_all(second, "c") == b"other"
 
 
-async def test_failed_puts_leave_no_part_behind(place: Place) -> None:
+async def test_failed_puts_leave_no_part_behind(bucket: Bucket) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield LARGE
         raise ConnectionResetError
 
-    store = place.store()
+    store = bucket.store()
     for chunks, digest in ((broken(), digest_of(LARGE)), (chunks_of(LARGE), digest_of(b"other"))):
         with pytest.raises((ConnectionResetError, DigestMismatch)):
             await store.put(weights_key(digest), chunks, digest)
-    assert place.files() == []
+    assert bucket.files() == []
 
 
 async def fail(store: S3Store) -> str:
@@ -65,33 +65,33 @@ async def fail(store: S3Store) -> str:
     return "".join(traceback.format_exception(failed.value))
 
 
-async def test_wrong_credentials_are_named_and_not_shown(place: Place) -> None:
-    access = msgspec.structs.replace(place.server.access, s3_secret_access_key="quite-another-secret")
+async def test_wrong_credentials_are_named_and_not_shown(bucket: Bucket) -> None:
+    access = msgspec.structs.replace(bucket.server.access, s3_secret_access_key="quite-another-secret")
     waits = Waits()
-    shown = await fail(S3Store(connect(access), BUCKET, place.prefix, waits.patience()))
+    shown = await fail(S3Store(connect(access), BUCKET, bucket.prefix, waits.patience()))
     assert f"the store refuses the credentials for bucket {BUCKET} (SignatureDoesNotMatch)" in shown
     assert "quite-another-secret" not in shown
     assert waits.waits_s == []
 
 
-async def test_no_credentials_at_all_are_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_credentials_at_all_are_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
-    access = msgspec.structs.replace(place.server.access, s3_access_key_id=None, s3_secret_access_key=None)
+    access = msgspec.structs.replace(bucket.server.access, s3_access_key_id=None, s3_secret_access_key=None)
     assert f"no credentials are set for bucket {BUCKET}" in await fail(S3Store(connect(access), BUCKET))
 
 
-async def test_a_missing_bucket_is_no_missing_object(place: Place) -> None:
-    assert "the store has no bucket nowhere" in await fail(S3Store(connect(place.server.access), "nowhere"))
+async def test_a_missing_bucket_is_no_missing_object(bucket: Bucket) -> None:
+    assert "the store has no bucket nowhere" in await fail(S3Store(connect(bucket.server.access), "nowhere"))
 
 
-async def test_no_route_is_tried_again_and_told(place: Place) -> None:
+async def test_no_route_is_tried_again_and_told(bucket: Bucket) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         waits = Waits()
-        client = connect(msgspec.structs.replace(place.server.access, s3_endpoint_url=url), LinkLimits())
+        client = connect(msgspec.structs.replace(bucket.server.access, s3_endpoint_url=url), LinkLimits())
         store = S3Store(client, BUCKET, patience=waits.patience(attempts=3))
         with pytest.raises(StoreUnavailable, match=f"the store of bucket {BUCKET} cannot be reached"):
             await read_all(store, KEY)

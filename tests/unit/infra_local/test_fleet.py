@@ -67,3 +67,22 @@ def test_what_an_operator_says_to_one_service_reaches_that_one_alone_and_wins() 
     assert env["gateway"]["LORAFLEET_GATEWAY_QUEUED_S"] == "2"
     assert env["replica-1"]["LORAFLEET_WORKER_SLOTS"] == "9"
     assert "LORAFLEET_GATEWAY_QUEUED_S" not in env["registry"]
+
+
+def test_everyone_who_uses_the_store_is_told_the_same() -> None:
+    access = {"s3_endpoint_url": "http://127.0.0.1:9000", "s3_access_key_id": "id", "s3_secret_access_key": "secret"}
+    told = {
+        spec.name: {name.split("_", 2)[2]: spec.env[name] for name in spec.env if "_S3_" in name or "STORE" in name}
+        for spec in specs(store_url="s3://bucket/fleet", **access)
+    }
+    assert told["registry"] == told["replica-0"] == told["replica-1"]
+    assert told["registry"] == {
+        "STORE_URL": "s3://bucket/fleet", "S3_REGION": "us-east-1", "S3_ADDRESSING": "path",
+        **{name.upper(): value for name, value in access.items()},
+    }  # fmt: skip
+    assert told["gateway"] == told["placement"] == told["autoscaler"] == {}
+
+
+def test_without_a_choice_the_store_is_a_folder_of_the_home() -> None:
+    [registry] = [spec for spec in specs() if spec.name == "registry"]
+    assert registry.env["LORAFLEET_REGISTRY_STORE_URL"] == "file:///home%20with%20space/.lorafleet/store"

@@ -20,7 +20,7 @@ from services.registry.io.inspection import Inspection, inspect
 from services.registry.io.weights import SourceUnavailable, WeightsSources, upload_key
 from shared.messages.adapters import Defect
 from shared.store.file import FileStore
-from shared.store.port import weights_key
+from shared.store.port import ObjectMissing, weights_key
 from tests.support.adapter_files import Recipe, announcement, crafted, file_of, name_of, write_folder
 
 FOLDERS = ("/srv/inbox", "/srv/other")
@@ -165,6 +165,26 @@ async def test_an_upload_may_move_to_its_final_place_between_two_readings(
     await store.put(weights_key(digest), chunk(FILE), digest)
     await store.delete(upload_key(digest))
     assert b"".join([piece async for piece in found.chunks()]) == FILE
+
+
+async def test_an_upload_may_move_to_its_final_place_in_the_middle_of_a_reading(tmp_path: Path) -> None:
+    digest = hashlib.sha256(FILE).hexdigest()
+
+    class Moving(FileStore):
+        """A store that reads in pieces, as S3 does after a break: the object may be gone before the next one."""
+
+        async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
+            async for piece in super().read(key, start):
+                if key == upload_key(digest):
+                    yield piece[:10]
+                    await self.put(weights_key(digest), chunk(FILE), digest)
+                    await self.delete(key)
+                    raise ObjectMissing(key)
+                yield piece
+
+    store = Moving(tmp_path / "store")
+    await store.put(upload_key(digest), chunk(FILE), digest)
+    assert await opened(WeightsSources(store, ()), f"upload:{digest}") == (FILE, None)
 
 
 async def test_what_is_not_there_is_said_to_be_missing(sources: WeightsSources, inbox: Path) -> None:

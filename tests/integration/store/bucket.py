@@ -1,4 +1,4 @@
-"""A place of its own in the server's bucket for every test, and stores that look at it."""
+"""A part of the server's bucket for every test, and stores that look at it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Place:
+class Bucket:
     server: S3Server
     prefix: str
 
-    def store(self, link: FaultyLink | None = None, patience: Patience | None = None) -> S3Store:
+    def store(
+        self, link: FaultyLink | None = None, patience: Patience | None = None, *, silent_s: float = 20.0
+    ) -> S3Store:
         """Directly at the server, or over a link. Nothing is tried twice unless `patience` says so."""
         access = self.server.access
         if link is not None:
             access = msgspec.structs.replace(access, s3_endpoint_url=link.url)
-        client = connect(access, LinkLimits(connect_s=5.0, silent_s=5.0 if link is None else 0.5))
+        client = connect(access, LinkLimits(silent_s=silent_s))
         return S3Store(client, BUCKET, self.prefix, patience or Waits().patience(attempts=1))
 
     def files(self) -> list[str]:

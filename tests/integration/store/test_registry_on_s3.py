@@ -1,0 +1,54 @@
+"""A registry that keeps its files in a bucket."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shared.runtime.settings import SettingsError
+from shared.store.access import S3Access
+from shared.store.port import weights_key
+from tests.integration.store.bucket import Bucket
+from tests.integration.store_suite import read_all
+from tests.support.adapter_files import Recipe, announcement, file_of
+from tests.support.registry_place import Place
+from tests.support.s3_server import BUCKET
+
+
+def said(bucket: Bucket, name: str = BUCKET) -> dict[str, str]:
+    return {"store_url": f"s3://{name}/{bucket.prefix}", **msgspec.structs.asdict(bucket.server.access)}
+
+
+async def test_an_upload_becomes_a_verified_object(tmp_path: Path, bucket: Bucket) -> None:
+    file = file_of(Recipe())
+    digest = hashlib.sha256(file).hexdigest()
+    async with Place(tmp_path).registry(**said(bucket)) as here:
+        await here.prepare()
+        uploaded = await here.admin.put(f"/internal/uploads/{digest}", content=file)
+        assert bucket.files() == [f"uploads/{digest}"]
+        uri = uploaded.json()["weights_uri"]
+        assert (await here.post(announcement(file, adapter_id="v1", weights_uri=uri))).status_code == 201
+    assert bucket.files() == [weights_key(digest)]
+    assert await read_all(bucket.store(), weights_key(digest)) == file
+
+
+async def test_a_bucket_that_is_none_is_a_store_that_is_away(tmp_path: Path, bucket: Bucket) -> None:
+    async with Place(tmp_path).registry(**said(bucket, "nowhere")) as here:
+        await here.prepare()
+        answer = await here.post(here.announce("v1"))
+        assert answer.status_code == 503
+        assert answer.json()["error"] == {
+            **answer.json()["error"],
+            "code": "store_unavailable",
+            "message": "The store does not answer: the store has no bucket nowhere.",
+        }
+
+
+async def test_settings_of_no_store_are_named(tmp_path: Path) -> None:
+    half = S3Access(s3_access_key_id="id")
+    with pytest.raises(SettingsError, match=r"LORAFLEET_REGISTRY_STORE_URL does not fit: .*belong together"):
+        async with Place(tmp_path).registry(store_url="s3://bucket", **msgspec.structs.asdict(half)):
+            pass

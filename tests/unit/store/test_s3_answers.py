@@ -1,0 +1,93 @@
+"""Answers that a right server does not give: each is noticed, and none becomes part of an object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from urllib3.exceptions import SSLError
+
+from shared.store.patience import Patience
+from shared.store.port import ObjectChanged, StoreUnavailable, weights_key
+from shared.store.s3 import S3Store
+from tests.integration.store_suite import SMALL, chunks_of, digest_of, read_all
+
+KEY = weights_key(digest_of(SMALL))
+
+
+async def at_once(seconds: float) -> None:
+    pass
+
+
+class Body:
+    """A body that ends with an exception, or as it should."""
+
+    def __init__(self, content: bytes, error: Exception | None = None) -> None:
+        self._pieces: list[bytes | Exception] = [content, error or b""]
+        self.closed = False
+
+    def read(self, size: int) -> bytes:
+        piece = self._pieces.pop(0)
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Client:
+    """Gives the answers of a test, one after another, to every request there is."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self._answers = list(answers)
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
+        def request(**said: Any) -> dict[str, Any]:
+            self.asked.append((name, said))
+            return self._answers.pop(0)
+
+        return request
+
+
+def store(client: Client) -> S3Store:
+    return S3Store(client, "bucket", patience=Patience(attempts=2, sleep_s=at_once))
+
+
+def answer(content: bytes, error: Exception | None = None, **headers: Any) -> dict[str, Any]:
+    return {"Body": Body(content, error), "ETag": '"1"', "ContentLength": len(SMALL), **headers}
+
+
+async def test_a_link_whose_encryption_breaks_is_tried_again() -> None:
+    rest = answer(SMALL[5:], ContentRange=f"bytes 5-13/{len(SMALL)}", ContentLength=len(SMALL) - 5)
+    client = Client(broken := answer(SMALL[:5], SSLError("bad record")), rest)
+    assert await read_all(store(client), KEY) == SMALL
+    assert [said.get("Range") for _, said in client.asked] == [None, "bytes=5-"]
+    assert broken["Body"].closed
+
+
+async def test_a_server_that_knows_no_ranges_is_not_taken_at_its_word() -> None:
+    client = Client(whole := answer(SMALL))
+    with pytest.raises(StoreUnavailable, match="without regard for ranges"):
+        await read_all(store(client), KEY, 5)
+    assert whole["Body"].closed
+
+
+async def test_without_etags_the_length_tells_two_versions_apart() -> None:
+    first = answer(SMALL[:5], SSLError("bad record"), ETag="")
+    client = Client(first, answer(b"other", ETag="", ContentRange="bytes 5-9/10", ContentLength=5))
+    with pytest.raises(ObjectChanged):
+        await read_all(store(client), KEY)
+    assert "IfMatch" not in client.asked[1][1]
+
+
+async def test_an_upload_that_was_given_no_name_is_begun_again() -> None:
+    payload = bytes(9 << 20)
+    began, part, done = {"UploadId": "u"}, {"ETag": '"p"'}, {"ETag": '"whole"'}
+    client = Client({}, began, part, part, done)
+    assert await store(client).put(KEY, chunks_of(payload), digest_of(payload)) == len(payload)
+    names = [name for name, _ in client.asked]
+    assert names == [*["create_multipart_upload"] * 2, *["upload_part"] * 2, "complete_multipart_upload"]
+    assert [said["PartNumber"] for name, said in client.asked if name == "upload_part"] == [1, 2]
