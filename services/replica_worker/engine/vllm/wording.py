@@ -55,7 +55,7 @@ def probe_of(logprobs: Mapping[int, float], top: int) -> Probe:
     """Best first; the smaller id first where two are equal."""
     best = sorted(logprobs.items(), key=lambda item: (-item[1], item[0]))[:top]
     return Probe(
-        finite=all(math.isfinite(value) for value in logprobs.values()),
+        finite=bool(logprobs) and all(math.isfinite(value) for value in logprobs.values()),
         token_ids=tuple(token_id for token_id, _ in best),
         logprobs=tuple(value for _, value in best),
     )
