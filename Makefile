@@ -108,9 +108,13 @@ e2e: $(INSTALLED) ## the whole fleet
 bench: $(INSTALLED) ## measure this machine into reports/bench.json
 	@$(PYTHON) -m loadtest.bench
 
-.PHONY: bench-engine
-bench-engine: $(INSTALLED) ## our engine beside others, into reports/engine.json
-	@$(PYTHON) -m loadtest.engine_bench
+.PHONY: isolation
+isolation: $(INSTALLED) ## ten thousand requests, each with its own adapter's marker? MODEL=smollm2: 1,000 on the real base
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	if [ "$(MODEL)" = smollm2 ]; then model=smollm2 requests=1000; \
+	else model=$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny") requests=10000; fi; \
+	OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.isolation --model "$$model" --requests $(or $(REQUESTS),$$requests) \
+	  --planted tests.support.sabotage
 
 .PHONY: targets
 targets: $(INSTALLED) ## the figures in reports/ that fall short of their target

@@ -8,6 +8,7 @@ that is what canary adapters in closed form need.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,7 @@ def _weights(seed: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         for norm in ("input_layernorm", "post_attention_layernorm"):
             weights[f"{prefix}{norm}.weight"] = torch.ones(HIDDEN, dtype=dtype)
     return weights
+
+
+if __name__ == "__main__":
+    print(build_tiny_model(Path(sys.argv[1])))

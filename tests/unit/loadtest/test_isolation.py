@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from infra.adapters.marked import BASE
+from loadtest.isolation import NO_PROOF, isolation_figures, planted_figures
+from loadtest.isolation_fleet import Counted
+from loadtest.isolation_plan import Ask, Mix, Operation, steps
+from loadtest.isolation_run import Tally
+from loadtest.isolation_stage import MOVING, REPLICA_IDS, STEADY, Outcome, deployment
+
+MIX = Mix(requests=4000, base_name="tiny", base_tokens=6, canary_tokens=12)
+
+
+def asked(mix: Mix = MIX) -> list[Ask]:
+    return [step for step in steps(mix, deployment(), REPLICA_IDS) if isinstance(step, Ask)]
+
+
+def done(mix: Mix = MIX) -> list[Operation]:
+    return [step for step in steps(mix, deployment(), REPLICA_IDS) if isinstance(step, Operation)]
+
+
+def test_the_same_seed_gives_the_same_steps_and_another_one_others() -> None:
+    assert asked() == asked()
+    assert asked() != asked(replace(MIX, seed=1))
+
+
+def test_every_alias_is_asked_by_its_own_tenant_and_the_base_by_all() -> None:
+    requests = asked()
+    canaries = [ask for ask in requests if ask.meant != (BASE,)]
+    assert len(requests) == MIX.requests
+    assert all(ask.alias.startswith(f"{ask.tenant}/") for ask in canaries)
+    assert len({ask.alias for ask in canaries}) == STEADY + MOVING
+    assert len({ask.tenant for ask in requests if ask.meant == (BASE,)}) == len({ask.tenant for ask in canaries})
+
+
+def test_the_shares_are_those_of_the_mix() -> None:
+    requests = asked()
+    share = {
+        "base": sum(ask.meant == (BASE,) for ask in requests) / len(requests),
+        "streamed": sum(ask.stream for ask in requests) / len(requests),
+        "leaving": sum(ask.leave_after is not None for ask in requests) / len(requests),
+    }
+    assert share == pytest.approx({"base": 0.1, "streamed": 0.5, "leaving": 0.06}, abs=0.02)
+
+
+def test_only_a_stream_is_left_in_the_middle() -> None:
+    leaving = [ask for ask in asked() if ask.leave_after is not None]
+    assert {ask.leave_after for ask in leaving if ask.stream} == {0, 1, 2}
+    assert {ask.leave_after for ask in leaving if not ask.stream} == {0}
+
+
+def test_operators_move_aliases_only_to_their_own_versions() -> None:
+    adapters_of = {each.alias: each.adapter_ids for each in deployment()}
+    operations = done()
+    assert len(operations) == MIX.requests // MIX.requests_per_operation
+    assert {operation.kind for operation in operations} == {"move", "load", "unload"}
+    for operation in operations:
+        if operation.kind == "move":
+            assert operation.target in adapters_of[operation.subject]
+        else:
+            assert operation.target in REPLICA_IDS
+
+
+def outcome(tally: Tally) -> Outcome:
+    counted = Counted(loads=500, evictions=500, steps_of={0: 5, 1: 10, 4: 10, 8: 20, 12: 0})
+    return Outcome(tally=tally, counted=counted)
+
+
+def good() -> Tally:
+    return Tally(completed=950, of_base=90, aborted=50, operations=Counter(move=10, load=10, unload=10), wall_s=10.0)
+
+
+def test_a_run_in_which_much_happened_and_nothing_was_wrong_meets_every_target() -> None:
+    figures = isolation_figures(outcome(good()), 1000)
+    assert [name for name, figure in figures.items() if figure.met is False] == []
+    assert figures["distinct_per_batch"].value == pytest.approx((10 + 40 + 160) / 40)
+    assert figures["distinct_per_batch.max"].value == 8
+
+
+@pytest.mark.parametrize(
+    ("figure", "change"),
+    [
+        ("wrong_marker", {"wrong": Counter(wrong_marker=1)}),
+        ("missing_marker", {"wrong": Counter(missing_marker=1)}),
+        ("completed", {"completed": 800}),
+        ("aborted", {"aborted": 3}),
+        ("refused", {"refused": Counter({"503": 60})}),
+        ("alias_moves", {"operations": Counter(load=30)}),
+    ],
+)
+def test_each_figure_can_fall_short(figure: str, change: dict[str, object]) -> None:
+    figures = isolation_figures(outcome(replace(good(), **change)), 1000)
+    assert [name for name, each in figures.items() if each.met is False] == [figure]
+
+
+def test_a_fault_that_nobody_saw_is_not_caught() -> None:
+    seen, unseen = outcome(replace(good(), wrong=Counter(wrong_marker=3))), outcome(good())
+    refusing = outcome(replace(good(), refused=Counter({"500": 9})))
+    figures = planted_figures({("x", NO_PROOF): seen, ("y", NO_PROOF): unseen, ("x",): refusing, ("y",): seen})
+    assert {name: figure.value for name, figure in figures.items()} == {
+        "planted_faults_caught": 1,
+        "planted_faults_caught.by_proof": 1,
+    }
