@@ -108,6 +108,10 @@ e2e: $(INSTALLED) ## the whole fleet
 bench: $(INSTALLED) ## measure this machine into reports/bench.json
 	@$(PYTHON) -m loadtest.bench
 
+.PHONY: bench-engine
+bench-engine: $(INSTALLED) ## our engine beside others, into reports/engine.json
+	@$(PYTHON) -m loadtest.engine_bench
+
 .PHONY: isolation
 isolation: $(INSTALLED) ## ten thousand requests, each with its own adapter's marker? MODEL=smollm2: 1,000 on the real base
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
