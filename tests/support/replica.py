@@ -195,6 +195,7 @@ class Rig:
         self.frames = FrameSender(self.bus, FrameBook(REPLICA_ID, incarnation), self.clock)
         told = ResidencyLog(REPLICA_ID, incarnation, identity.pool_id)
         self.residency = ResidencyTeller(self.bus, told, self.clock)
+        self.meters = Meters(Metrics("replica_worker"))
         outside = Outside(
             identity=identity,
             bus=self.bus,
@@ -205,7 +206,7 @@ class Rig:
             store=self.store,
             frames=self.frames,
             residency=self.residency,
-            meters=Meters(Metrics("replica_worker")),
+            meters=self.meters,
             ask_to_stop=self.stop_asked.set,
         )
         return Replica(self.settings, outside)
