@@ -56,8 +56,8 @@ LAYERS = (
     Layer(r"services\.\w+", own=("{service}", "shared"), others=_ANY),
     Layer("services", own=()),
     Layer("infra", own=("infra", "shared"), others=_ANY),
-    # The benchmark starts a fleet of its own.
-    Layer(r"loadtest\.bench", own=("loadtest", "infra", "shared.messages"), others=_ANY),
+    # They start fleets of their own.
+    Layer(r"loadtest\.(bench|isolation\w*)", own=("loadtest", "infra", "shared.messages"), others=_ANY),
     # The benchmark of engines drives ours by its port, and adapters through the tiers below it.
     Layer(
         r"loadtest\.(engine|gpu)_\w+",
