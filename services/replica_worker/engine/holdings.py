@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from services.replica_worker.engine.blocks import BLOCK_TOKENS, BlockPool, blocks_for
 from services.replica_worker.engine.sequence import Sequence
@@ -59,9 +59,19 @@ class Holdings:
         self.pool.release(sequence.blocks)
         sequence.lose_cache()
 
-    def distrust(self, sequence: Sequence) -> None:
-        """What it computed, or found, made it fail: nobody else shall find it."""
+    def distrust(self, sequence: Sequence, running: Iterable[Sequence]) -> None:
+        """What it computed, or found, made it fail: nobody else shall find it, nor what those compute whom it
+        reached already."""
+        suspect = set(sequence.blocks)
+        for other in running:
+            other.private |= not suspect.isdisjoint(other.blocks)
         self.pool.retract(sequence.blocks)
+
+    def forget(self, digest: str, running: Iterable[Sequence]) -> None:
+        """Nobody shall find what was computed with this adapter, nor what is being computed with it."""
+        for sequence in running:
+            sequence.private |= sequence.digest == digest
+        self.pool.forget(digest)
 
     def broken_invariants(self, running: Collection[Sequence]) -> list[str]:
         """What is wrong if these are all that hold blocks; empty if nothing is."""
@@ -84,5 +94,4 @@ class Holdings:
         return self.pool.match(sequence.prefix_keys()[at:usable])
 
     def _shares(self, sequence: Sequence) -> bool:
-        """A probe asks what the slot's weights do *now*: it neither believes nor leaves anything behind."""
-        return self._prefix_cache and not sequence.probe_top
+        return self._prefix_cache and not sequence.private

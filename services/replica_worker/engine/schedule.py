@@ -71,7 +71,7 @@ class Schedule:
 
     def forget(self, digest: str) -> None:
         """No later request uses what was computed with this adapter."""
-        self._holdings.pool.forget(digest)
+        self._holdings.forget(digest, self.running.values())
 
     def begin_step(self) -> tuple[Piece, ...]:
         """Give rows to those who wait and say what the next step computes; empty if nothing runs.
@@ -114,7 +114,7 @@ class Schedule:
 
     def fail(self, sequence: Sequence, why: str) -> StepToken:
         """End a running sequence with an error and release its row. What it computed is not used again."""
-        self._holdings.distrust(sequence)
+        self._holdings.distrust(sequence, self.running.values())
         self.release(sequence)
         return StepToken(sequence.request.request_id, -1, sequence.next_position, error=why)
 
@@ -155,9 +155,9 @@ class Schedule:
         return not running or self._holdings.would_leave(sequence) >= promised
 
     def _with_blocks(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        """Blocks for these pieces, for the oldest first. Those who had to make room are left out."""
+        """Blocks for these pieces. Those who had to make room, maybe after they had got theirs, are left out."""
         planned = [(piece, self.running[piece.row]) for piece in pieces]
-        for piece, sequence in sorted(planned, key=lambda one: one[1].arrival):
+        for piece, sequence in planned:
             while sequence.row != WAITING and not self._holdings.cover(sequence, piece.stop):
                 self._preempt(max(self.running.values(), key=lambda one: one.arrival))
         return tuple(piece for piece, sequence in planned if sequence.row != WAITING)

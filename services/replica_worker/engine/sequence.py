@@ -15,14 +15,16 @@ class Sequence:
     """Mutable, owned by whoever steps. `row` is its place in the batch, WAITING without one.
 
     `digest` is that of the adapter in its slot ("" on the base). Position p of its keys and values is in
-    block `blocks[p // BLOCK_TOKENS]`. `probe_top` > 0 asks for the next-token distribution instead of
-    tokens; it ends with its prompt.
+    block `blocks[p // BLOCK_TOKENS]`. A `private` one neither finds what others computed nor lets them find
+    what it does. `probe_top` > 0 asks for the next-token distribution instead of tokens; it ends with its
+    prompt, and is private, because it asks what the weights do now.
     """
 
     def __init__(self, request: EngineRequest, digest: str = "", probe_top: int = 0) -> None:
         self.request = request
         self.digest = digest
         self.probe_top = probe_top
+        self.private = probe_top > 0
         self.token_ids = list(request.prompt_token_ids)
         self.row = WAITING
         self.arrival = 0

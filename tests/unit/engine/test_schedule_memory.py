@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.replica_worker.engine import sequence as sequence_module
 from services.replica_worker.engine.blocks import BLOCK_TOKENS, PrefixKey, extend_keys
+from services.replica_worker.engine.holdings import Holdings
 from services.replica_worker.engine.port import EngineRequest
 from services.replica_worker.engine.schedule import Schedule, SchedulePolicy
 from services.replica_worker.engine.sequence import WAITING, Sequence, probe_request
@@ -180,18 +181,62 @@ def test_the_youngest_gives_way_keeps_its_tokens_and_goes_on_first() -> None:
     assert engine.answers["young"] == alone(young.request)
 
 
+def thrown_out(engine: PaperEngine, sequence: Sequence) -> None:
+    """As if there had been no block left."""
+    engine.schedule.release(sequence)
+    engine.schedule.waiting.appendleft(sequence)
+
+
 def test_a_preempted_sequence_finds_its_own_work_and_does_not_call_it_cached() -> None:
-    engine = PaperEngine(blocks=6)
-    engine.submit(asking("old", 30, 60))
-    young = engine.submit(asking("young", 30, 60, family=1))
+    engine = PaperEngine(blocks=60)
+    one = engine.submit(asking("one", 3 * CHUNK_TOKENS, 2))
+    for _ in range(2):
+        engine.step()
+    assert one.cached_tokens == 2 * CHUNK_TOKENS
+    thrown_out(engine, one)
     engine.step()
-    engine.schedule.release(young)
-    engine.schedule.waiting.appendleft(young)
-    computed = engine.schedule.steps
-    engine.step()
-    assert young.cached_tokens >= BLOCK_TOKENS
-    assert engine.found_tokens.get("young", 0) == young.found_tokens == 0
-    assert engine.schedule.steps == computed + 1
+    assert one.cached_tokens == 3 * CHUNK_TOKENS
+    assert engine.found_tokens == {"one": 0}
+
+
+def test_what_a_preempted_sequence_computes_again_can_be_found_again() -> None:
+    engine = PaperEngine(blocks=10)
+    one = engine.submit(asking("one", 3 * CHUNK_TOKENS, 2))
+    for _ in range(2):
+        engine.step()
+    thrown_out(engine, one)
+    engine.schedule.forget("another adapter")
+    assert engine.schedule._holdings.pool.take(10) is not None, "everything that could be found is gone"
+    engine.schedule._holdings.pool.release(range(10))
+    engine.run()
+    engine.submit(asking("two", 3 * CHUNK_TOKENS + 1, 2))
+    engine.run()
+    assert engine.found_tokens["two"] == 3 * CHUNK_TOKENS
+
+
+def test_a_step_that_was_never_computed_is_planned_again() -> None:
+    engine = PaperEngine(blocks=60)
+    one = engine.submit(asking("one", 90, 2))
+    lost = engine.schedule.begin_step()
+    holdings = engine.schedule._holdings
+    others = holdings.pool.take(5) or []
+    for block, key in zip(others, one.prefix_keys(), strict=True):
+        holdings.pool.publish(block, key)
+    assert engine.schedule.begin_step() == lost
+    assert one.cached_tokens == 0
+
+
+def test_a_prefix_that_is_found_is_not_counted_as_room_as_well() -> None:
+    holdings = Holdings(blocks=5, prefix_cache=True)
+    first, second = Sequence(asking("first", 64, 1)), Sequence(asking("second", 65, 1))
+    holdings.cover(first, 64)
+    first.cached_tokens = 64
+    holdings.publish(first)
+    assert holdings.would_leave(second) == 0
+    holdings.give_up(first)
+    assert holdings.would_leave(second) == 0
+    assert holdings.would_leave(Sequence(asking("third", 65, 1, family=1))) == 0
+    assert holdings.would_leave(Sequence(asking("fourth", 90, 1))) == -1
 
 
 def test_one_prompt_for_many_sequences_is_computed_once() -> None:
@@ -225,7 +270,24 @@ def test_what_made_a_sequence_fail_is_not_found_by_the_next() -> None:
     assert engine.schedule.broken_invariants() == []
     engine.run()
     assert engine.answers["beside"] == alone(other.request)
-    engine.submit(asking("after", 64, 2))
+    engine.submit(asking("after", 100, 2))
+    engine.run()
+    assert engine.found_tokens["after"] == 0
+    engine.submit(asking("later", 130, 2))
+    engine.run()
+    assert engine.found_tokens["later"] == 96, "what others compute anew can be found as ever"
+
+
+def test_what_runs_while_its_adapter_is_forgotten_leaves_nothing() -> None:
+    engine = PaperEngine(blocks=60)
+    engine.submit(asking("before", 64, 2), "bad")
+    engine.run()
+    running = engine.submit(asking("running", 100, 20), "bad")
+    engine.step()
+    assert running.found_tokens == 64
+    engine.schedule.forget("bad")
+    engine.run()
+    engine.submit(asking("after", 100, 2), "bad")
     engine.run()
     assert engine.found_tokens["after"] == 0
 
