@@ -28,6 +28,7 @@ from shared.contracts.catalog import (
     LOAD,
     REPLAY,
     STATE,
+    TENANT,
     UNLOAD,
 )
 from shared.messages.adapters import EffectMismatch
@@ -102,7 +103,6 @@ class Replica:
         """Several times a second."""
         if self._watch.started:
             await self._watch.look()
-            self.loader.queue.tend()
             await self.generation.tick()
 
     async def _listen(self) -> None:
@@ -110,6 +110,7 @@ class Replica:
         generation, operations = self.generation, Operations(self._means)
         self._open += [
             await bus.state(ADAPTER).watch(self._on_record),
+            await bus.state(TENANT).watch(generation.dispatcher.on_tenant),
             await bus.state(ASSIGNMENT).watch(self.convergence.on_shard, replica_id),
             await bus.state(DRAIN).watch(self._on_drain, replica_id),
             await bus.subscribe(GATEWAY_REPORT, generation.on_gateway_report),
@@ -132,6 +133,7 @@ class Replica:
             self._converging.cancel()
             await asyncio.gather(self._converging, return_exceptions=True)
         self._watch.end()
+        self.generation.dispatcher.close()
         await self.loader.close()
         await self._given.engine.close()
 

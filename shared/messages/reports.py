@@ -45,6 +45,8 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     max_context_tokens: int = 0
     reason: str = ""
     """Why it is not ready, if it is not."""
+    queued_tokens: int = 0
+    """The part of `tokens_in_flight` that was promised to requests which wait for their turn."""
     golden: str = ""
     """Whether the base model gives the answer recorded with it: "right", "unchecked", or "" before the check."""
     unproven_slots: int = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from shared.messages.identity import AdapterKey
 
 
@@ -28,3 +30,18 @@ class Slot:
     @property
     def idle(self) -> bool:
         return self.state is SlotState.READY and self.references == 0
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot as it stands at one moment."""
+
+    slot: int
+    state: SlotState
+    key: AdapterKey | None
+    references: int
+    last_used_s: float
+    closing: bool
+
+    @property
+    def idle(self) -> bool:
+        return self.state is SlotState.READY and not self.references

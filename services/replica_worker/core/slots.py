@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from services.replica_worker.core.slot import Slot, SlotState
+from services.replica_worker.core.slot import Place, Slot, SlotState
 from services.replica_worker.core.slot_decisions import Acquired, AllBusy, InUse, Loading, MustLoad, Resident
 from shared.messages.identity import AdapterKey
 
@@ -104,21 +104,31 @@ class SlotTable:
     def finish_clear(self, slot: int) -> None:
         self._empty(self._in_state(slot, SlotState.CLEARING))
 
-    def close_one(self) -> int | None:
-        """Let no new request onto one slot, so that it becomes idle whatever the traffic on it: the one
-        with the fewest references. One at a time; `reopen` ends it."""
-        if any(slot.closing for slot in self._slots):
-            return None
-        ready = [slot for slot in self._slots if slot.state is SlotState.READY]
-        chosen = min(ready, key=lambda slot: (slot.references, slot.last_used_s, slot.index), default=None)
-        if chosen is None:
-            return None
-        chosen.closing = True
-        return chosen.index
+    def load_into(self, slot: int, key: AdapterKey, now_s: float) -> MustLoad:
+        """Reserve this empty or idle slot for an adapter that has none."""
+        chosen = self._slots[slot]
+        if key in self._slot_of or not (chosen.idle or chosen.state is SlotState.EMPTY):
+            raise ValueError(f"{key.adapter_id} cannot be given slot {slot}, which is {chosen.state}")
+        return self._reserve(chosen, key, now_s)
 
-    def reopen(self) -> None:
-        for slot in self._slots:
-            slot.closing = False
+    def close_only(self, slot: int | None) -> None:
+        """Let no new request onto this slot, so that it becomes idle whatever the traffic on it, and onto every
+        other one again."""
+        for each in self._slots:
+            each.closing = each.index == slot
+
+    @property
+    def closed(self) -> int | None:
+        return next((slot.index for slot in self._slots if slot.closing), None)
+
+    def places(self) -> tuple[Place, ...]:
+        return tuple(
+            Place(
+                slot=slot.index, state=slot.state, key=slot.key, references=slot.references,
+                last_used_s=slot.last_used_s, closing=slot.closing,
+            )
+            for slot in self._slots
+        )  # fmt: skip
 
     def has_slot(self, key: AdapterKey) -> bool:
         """It is in a slot, or being loaded into one."""

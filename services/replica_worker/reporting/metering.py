@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from services.replica_worker.core.slots import SlotTable
 from shared.messages.reports import ReplicaReport
 from shared.runtime.metrics import Metrics
@@ -24,6 +26,9 @@ class Meters:
         self.distinct_adapters = metrics.histogram(
             "step_distinct_adapters", "Different adapters that got a token in one engine step", buckets=_DISTINCT
         )
+        self.loads_overlapped = metrics.counter("slot_loads_overlapped_total", "Loads that ran beside running requests")
+        self._waiting = metrics.gauge("waiting", "Requests that wait, by what they wait for", ["reason"])
+        self._oldest_s = metrics.gauge("oldest_waiting_seconds", "How long the first of those who wait has waited")
         self._loads = metrics.counter("slot_loads_total", "Adapters loaded into slots")
         self._evictions = metrics.counter("slot_evictions_total", "Adapters evicted from slots")
         self._shown = (0, 0)
@@ -49,3 +54,9 @@ class Meters:
         self._shown = table.loads, table.evictions
         self._loads.inc(table.loads - loads)
         self._evictions.inc(table.evictions - evictions)
+
+    def show_waiting(self, waits: Mapping[str, int], oldest_s: float) -> None:
+        """`waits`: how many wait for a "row", a "load" or a "slot"."""
+        for reason in ("row", "load", "slot"):
+            self._waiting.labels(reason).set(waits.get(reason, 0))
+        self._oldest_s.set(oldest_s)

@@ -33,6 +33,7 @@ class Reporter:
         """From the first second on: a replica that is starting says so, and why."""
         report = self.report()
         self._by.meters.show(report, self._by.loader.slots.table)
+        self._by.meters.show_waiting(self._generation.dispatcher.waits, self._generation.dispatcher.oldest_s)
         try:
             await self._by.bus.publish(REPLICA_REPORT, report, report.replica_id)
         except BusUnavailable as error:
@@ -74,6 +75,7 @@ class Reporter:
             unproven_slots=by.loader.slots.unproven,
             effect_mismatches=by.loader.slots.mismatches,
             quarantined=by.loader.failures.quarantined(now_s),
+            queued_tokens=self._generation.dispatcher.queued_tokens,
         )
 
     async def state(self, ask: AskState, ids: tuple[str, ...]) -> ReplicaState:

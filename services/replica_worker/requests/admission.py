@@ -12,10 +12,10 @@ from services.replica_worker.core.tokens import TooLong, fit
 from services.replica_worker.engine.port import EngineRequest
 from services.replica_worker.means import Means
 from services.replica_worker.requests.answer_text import AnswerText
+from services.replica_worker.requests.dispatch import Dispatcher
 from services.replica_worker.requests.running import Running
 from services.replica_worker.text.chat import ChatUnusable
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
-from services.replica_worker.tiers.slot_reference import SlotReference
 from shared.messages.desired import AdapterRecord
 from shared.messages.generation import GenerateRequest
 from shared.messages.identity import AdapterKey
@@ -33,8 +33,9 @@ class RefusedHere(Exception):
 
 
 class Admission:
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: Means, dispatcher: Dispatcher) -> None:
         self._by = means
+        self._dispatcher = dispatcher
 
     def at_the_door(self, request: GenerateRequest, waiting: int) -> Refusal | None:
         by = self._by
@@ -51,9 +52,10 @@ class Admission:
         return admit(request, door)
 
     async def prepare(self, running: Running) -> EngineRequest:
-        """What the engine is to run; `running` then holds its text, its counts and its slot reference.
+        """What the engine is to run, once it is its turn; `running` then holds its text, its counts and its slot
+        reference. All that takes time on the way to a slot is done before it waits.
 
-        Raises RefusedHere, EngineFailed. The caller releases the reference, also after a failure.
+        Raises RefusedHere, EngineFailed. The caller tells the dispatcher of the request's end, also after a failure.
         """
         request = running.request
         record = None if running.key is None else await self._record(running.key)
@@ -63,10 +65,9 @@ class Admission:
             raise RefusedHere(Refusal(code="context_length_exceeded", reason=budget.reason, elsewhere=False))
         running.prompt_tokens = len(prompt)
         running.text = self._text(request)
-        self._by.promises.make(request.request_id, len(prompt) + budget.max_tokens)
-        if record is not None:
-            running.tier = self._by.loader.tier_of(record.key)
-            running.reference = await self._acquire(record)
+        promised = len(prompt) + budget.max_tokens
+        self._by.promises.make(request.request_id, promised)
+        await self._turn(running, record, promised)
         return running.for_engine(prompt, budget.max_tokens - running.continued_from)
 
     async def _record(self, key: AdapterKey) -> AdapterRecord:
@@ -81,9 +82,12 @@ class Admission:
             raise RefusedHere(Refusal(code="adapter_failed", reason=reason, elsewhere=False))
         return record
 
-    async def _acquire(self, record: AdapterRecord) -> SlotReference:
+    async def _turn(self, running: Running, record: AdapterRecord | None, promised: int) -> None:
         try:
-            return await self._by.loader.acquire(record)
+            if record is not None:
+                running.tier = self._by.loader.tier_of(record.key)
+                await self._by.loader.fetch(record)
+            await self._dispatcher.turn(running, record, promised)
         except (AdapterFailed, AdapterUnavailable) as error:
             raise RefusedHere(refusal_of(error)) from error
 

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from services.replica_worker.core.admission import Refusal
-from services.replica_worker.core.leases import GatewayLeases
 from services.replica_worker.engine.port import EngineFailed, EngineRequest, StepToken
 from services.replica_worker.means import Means
 from services.replica_worker.requests.admission import Admission, RefusedHere, refusal_of
 from services.replica_worker.requests.answers import Answers
+from services.replica_worker.requests.dispatch import Dispatcher
+from services.replica_worker.requests.gateways import Gateways
 from services.replica_worker.requests.proving import until_proven
 from services.replica_worker.requests.running import Running
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
@@ -25,16 +26,17 @@ _log = get_logger(__name__)
 class Generation:
     def __init__(self, means: Means) -> None:
         self._by = means
-        self._admission = Admission(means)
+        self.dispatcher = Dispatcher(means)
+        self._admission = Admission(means, self.dispatcher)
         self._answers = Answers(means.bus, means.identity)
-        self._leases = GatewayLeases()
+        self._gateways = Gateways(means)
         self._open: dict[str, Running] = {}
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def on_generate(self, request: GenerateRequest, ids: Ids) -> None:
         running = Running(request=request, arrived_at_s=self._by.clock.now_s())
-        self._hear(request.gateway_id)
+        self._gateways.hear(request.gateway_id)
         await self._answers.queued(request)
         if request.request_id in self._open:
             return  # it runs already, and its answers are on their way
@@ -46,7 +48,7 @@ class Generation:
         running.admission = asyncio.create_task(self._admit(running), name=f"admission of {request.request_id}")
 
     async def on_cancel(self, cancel: Cancel, ids: Ids) -> Cancelled:
-        self._hear(cancel.gateway_id)
+        self._gateways.hear(cancel.gateway_id)
         running = self._open.get(cancel.request_id)
         if running is None or running.request.gateway_id != cancel.gateway_id:
             return Cancelled(request_id=cancel.request_id, found=False)
@@ -54,11 +56,11 @@ class Generation:
         return Cancelled(request_id=cancel.request_id, found=True)
 
     async def on_replay(self, ask: Replay, ids: Ids) -> Replayed:
-        self._hear(ask.gateway_id)
+        self._gateways.hear(ask.gateway_id)
         return self._by.frames.book.replay(ask)
 
     async def on_gateway_report(self, report: GatewayReport, ids: Ids) -> None:
-        self._hear(report.gateway_id)
+        self._gateways.hear(report.gateway_id)
 
     def on_step(self, tokens: Sequence[StepToken]) -> None:
         """All tokens of one engine step make one frame for each gateway."""
@@ -83,15 +85,12 @@ class Generation:
     async def tick(self) -> None:
         """Deadlines and leases; to be called several times a second."""
         now_s = self._by.clock.now_s()
+        self.dispatcher.wake()
         for running in list(self._open.values()):
             if running.late(now_s):
                 await self._fail(running, f"no token came within {running.request.deadline_s:g} s", "deadline")
-        if not self._by.bus.connected:
-            self._leases.renew_all(now_s)
-        for gateway_id in self._leases.take_lapsed(now_s):
+        for gateway_id in self._gateways.take_silent():
             self._leave(gateway_id)
-        for gateway_id in self._leases.take_gone(now_s):
-            self._by.frames.book.forget(gateway_id)
 
     async def beat(self) -> None:
         """Every 0.5 s: the last frame number to whoever may have missed it."""
@@ -100,8 +99,7 @@ class Generation:
     @property
     def waiting(self) -> int:
         """Requests without a row. The engine's own figures are those of the last tick: a burst comes between."""
-        submitted = sum(running.submitted for running in self._open.values())
-        return len(self._open) - min(submitted, self._by.max_rows)
+        return len(self._open) - min(self.dispatcher.handed, self._by.max_rows)
 
     @property
     def open(self) -> int:
@@ -174,11 +172,6 @@ class Generation:
         if not running.accepted:
             await self._refuse(running, Refusal(code=code, reason=f"{reason}.", elsewhere=True))
 
-    def _hear(self, gateway_id: str) -> None:
-        now_s = self._by.clock.now_s()
-        if self._leases.heard(gateway_id, now_s):
-            self._by.frames.book.remind(gateway_id, now_s)
-
     def _leave(self, gateway_id: str) -> None:
         """Nobody is there to receive what these requests produce. Should the gateway have lost the bus and not
         its life, then it finds out about their end when it comes back and sees the gap."""
@@ -201,8 +194,7 @@ class Generation:
     def _end(self, running: Running, reason: str) -> None:
         """Forget the request and release what it holds. Idempotent."""
         request_id = running.request.request_id
-        if running.reference is not None:
-            running.reference.release()
+        self.dispatcher.leave(running)
         if self._open.get(request_id) is not running:
             return
         del self._open[request_id]
@@ -213,6 +205,7 @@ class Generation:
 
     def _count(self, running: Running, tokens: int) -> None:
         now_s = self._by.clock.now_s()
+        self.dispatcher.served(running, tokens)
         self._by.rate.add(tokens, now_s)
         self._by.meters.tokens.inc(tokens)
         if running.first_token_at_s is None and tokens:

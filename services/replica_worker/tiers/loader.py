@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from services.replica_worker.core.failures import FailureMemory, Why
+from services.replica_worker.core.slot_decisions import Resident
 from services.replica_worker.tiers.disk import DiskTier
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable, EffectWrong
 from services.replica_worker.tiers.ground import Ground
 from services.replica_worker.tiers.ram import RamTier
 from services.replica_worker.tiers.slot_queue import SlotQueue
-from services.replica_worker.tiers.slot_reference import SlotReference
+from services.replica_worker.tiers.slot_reference import Grant, SlotReference
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger
@@ -60,18 +62,50 @@ class Loader:
         self.ram.sizes.pop(key, None)
         self.slots.effects.forget(key)
 
+    def refuse_known(self, record: AdapterRecord) -> None:
+        """Raises AdapterFailed for what has failed a short while ago and would fail again."""
+        failure = self.failures.blocking(record.key, self._clock.now_s())
+        if failure is not None and failure.why.final:
+            raise AdapterFailed(failure.why.reason, elsewhere=failure.why.elsewhere)
+
+    async def fetch(self, record: AdapterRecord) -> None:
+        """Have it in RAM or higher, so that it is one copy away when its turn comes.
+
+        Raises AdapterUnavailable, AdapterFailed.
+        """
+        self.refuse_known(record)
+        if not self.slots.table.is_resident(record.key):
+            with self.urgently(), self._remembering(record):
+                await self.ram.hold(record)
+
+    def take(self, record: AdapterRecord) -> SlotReference:
+        """A reference on a slot that holds it now and is open. Raises ValueError if there is none."""
+        if not self.slots.table.is_resident(record.key):
+            raise ValueError(f"{record.adapter_id} is in no slot")
+        acquired = self.slots.table.acquire(record.key, self._clock.now_s())
+        if not isinstance(acquired, Resident):
+            raise ValueError(f"{record.adapter_id} cannot be used now: {acquired.reason}")
+        return self.slots.reference(record.key, self.slots.grant(record, acquired))
+
+    def load_into(self, record: AdapterRecord, slot: int) -> Coroutine[Any, Any, None]:
+        """Reserve this empty or idle slot and begin the load, both before this returns; await how it ends.
+
+        Raises AdapterUnavailable, AdapterFailed, EngineFailed; the slot is empty then.
+        """
+        reserved = self.slots.table.load_into(slot, record.key, self._clock.now_s())
+        return self._arrival(record, self.slots.grant(record, reserved))
+
     async def acquire(self, record: AdapterRecord) -> SlotReference:
-        """A slot reference for a request, whose proof is for the request to begin.
+        """A slot reference for an operation, whose proof is for the operation to begin.
 
         Raises AdapterUnavailable, AdapterFailed, EngineFailed.
         """
-        if (failure := self.failures.blocking(record.key, self._clock.now_s())) is not None and failure.why.final:
-            raise AdapterFailed(failure.why.reason, elsewhere=failure.why.elsewhere)
-        with self._urgently(), self._remembering(record):
+        self.refuse_known(record)
+        with self.urgently(), self._remembering(record):
             return await self.queue.acquire(record)
 
     async def acquire_proven(self, record: AdapterRecord) -> SlotReference:
-        """The same for an operation, proven: whoever asked for it has given up after `OPERATION_DEADLINE_S`."""
+        """The same, proven: whoever asked for the operation has given up after `OPERATION_DEADLINE_S`."""
         try:
             async with asyncio.timeout(OPERATION_DEADLINE_S):
                 return await _proven(await self.acquire(record))
@@ -83,7 +117,7 @@ class Loader:
 
         Raises AdapterUnavailable, AdapterFailed, EngineFailed.
         """
-        with self._urgently(), self._remembering(record):
+        with self.urgently(), self._remembering(record):
             if tier == "gpu":
                 (await _proven(await self.queue.acquire(record))).release()
             elif tier == "ram":
@@ -129,7 +163,8 @@ class Loader:
         await self.disk.close()
 
     @contextmanager
-    def _urgently(self) -> Iterator[None]:
+    def urgently(self) -> Iterator[None]:
+        """Background loads wait meanwhile, for a while."""
         self._urgent += 1
         self._calm.clear()
         try:
@@ -138,6 +173,14 @@ class Loader:
             self._urgent -= 1
             if not self._urgent:
                 self._calm.set()
+
+    async def _arrival(self, record: AdapterRecord, grant: Grant) -> None:
+        try:
+            with self.urgently(), self._remembering(record):
+                (await self.slots.loaded(record.key, grant)).release()
+        except asyncio.CancelledError:
+            self.slots.give_back(record.key, grant)
+            raise
 
     @contextmanager
     def _remembering(self, record: AdapterRecord) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Those who wait for a slot."""
+"""Operations that wait for a slot. Requests have a waiting room of their own, `requests/dispatch.py`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from services.replica_worker.tiers.slot_reference import SlotReference, Waiter
 from services.replica_worker.tiers.slots import SlotTier
 from shared.messages.desired import AdapterRecord
 
-PATIENCE_S = 1.0
-"""Whoever waits longer for a slot than this gets one taken from the adapters whose traffic never pauses."""
-
 
 class SlotQueue:
     """Waiting is first come, first served, and a waiter that leaves takes no slot with it."""
@@ -24,11 +21,17 @@ class SlotQueue:
         self._clock = ground.clock
         self._ram = ram
         self._waiting: deque[Waiter] = deque()
-        slots.listen(self._hand_out)
+        slots.listen(self.hand_out)
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def without_slot_since_s(self) -> float | None:
+        """Since when somebody waits for an adapter that has no slot; None if nobody does."""
+        table = self.slots.table
+        return min((each.since_s for each in self._waiting if not table.has_slot(each.record.key)), default=None)
 
     async def acquire(self, record: AdapterRecord) -> SlotReference:
         """A reference on a slot that holds the adapter, as soon as one can be had.
@@ -40,7 +43,7 @@ class SlotQueue:
             await self._ram.hold(record)  # before a slot is taken from anyone
         waiter = Waiter(record, asyncio.get_running_loop().create_future(), self._clock.now_s())
         self._waiting.append(waiter)
-        self._hand_out()
+        self.hand_out()
         try:
             return await self.slots.loaded(record.key, await waiter.granted)
         except asyncio.CancelledError:
@@ -63,19 +66,7 @@ class SlotQueue:
             self.slots.give_back(record.key, grant)
             raise
 
-    def tend(self) -> None:
-        """Now and then: see to those who have waited too long. Whoever waits for an adapter that has a slot
-        waits for that slot to be open, and is no reason to keep it closed."""
-        self._hand_out()
-        table = self.slots.table
-        without_slot = (waiter.since_s for waiter in self._waiting if not table.has_slot(waiter.record.key))
-        if self._clock.now_s() - min(without_slot, default=float("inf")) > PATIENCE_S:
-            table.close_one()
-        else:
-            table.reopen()
-            self._hand_out()
-
-    def _hand_out(self) -> None:
+    def hand_out(self) -> None:
         """Give slots to those who wait, in their order. References are taken, and loads begun, here and not
         when the waiter wakes: nobody can slip in between, and it does not matter if the waiter never does."""
         still: deque[Waiter] = deque()

@@ -82,6 +82,10 @@ class SlotTier:
         no reference is held then. A cancellation leaves the grant as it is."""
         if grant.load is not None:
             await asyncio.shield(grant.load)
+        return self.reference(key, grant)
+
+    def reference(self, key: AdapterKey, grant: Grant) -> SlotReference:
+        """The same at once, of a grant that no load stands behind."""
         return SlotReference(key, grant.slot, grant.proof, lambda: self.give_back(key, grant))
 
     def give_back(self, key: AdapterKey, grant: Grant) -> None:

@@ -12,7 +12,7 @@ import pytest
 from shared.contracts.catalog import GATEWAY_REPORT, REPLAY
 from shared.messages.generation import Accepted, Frame, Refused, Replay
 from shared.messages.reports import GatewayReport
-from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, refused, rig
+from tests.support.replica import BASE_HASH, REPLICA_ID, Heard, Rig, refused, rig
 from tests.support.unruly_engine import UnrulyEngine, unruly
 
 
@@ -136,7 +136,7 @@ async def test_a_request_that_waits_for_a_slot_past_its_deadline_is_refused(repl
     running = [await replica.caller.send(replica.request(f"r{at}", each)) for at, each in enumerate(records[:4])]
     await replica.caller.wait(lambda: all(each.accepted for each in running))
     waiting = await replica.caller.send(replica.request("late", records[4], deadline_s=1.0))
-    await replica.until(lambda: replica.replica.loader.queue.waiting == 1)
+    await replica.until(lambda: replica.replica.generation.dispatcher.waiting == 1)
     await replica.clock.advance(1.0)
     await replica.replica.tick()
     await replica.caller.wait(lambda: waiting.over)
@@ -150,7 +150,7 @@ async def test_a_request_that_waits_for_a_slot_gets_the_first_that_is_free(repli
     running = [await replica.caller.send(replica.request(f"r{at}", each)) for at, each in enumerate(records[:4])]
     await replica.caller.wait(lambda: all(each.accepted for each in running))
     waiting = await replica.caller.send(replica.request("next", records[4]))
-    await replica.until(lambda: replica.replica.loader.queue.waiting == 1)
+    await replica.until(lambda: replica.replica.generation.dispatcher.waiting == 1)
     await replica.caller.cancel("r2")
     await replica.caller.wait(lambda: waiting.accepted is not None)
     assert replica.replica.loader.tier_of(records[2].key) == "ram"
@@ -164,10 +164,14 @@ async def test_a_full_queue_refuses_with_an_honest_wait(tmp_path: Path, model_fo
         running = await small.caller.send(small.request("runs", records[0]))
         await small.caller.wait(lambda: running.accepted is not None)
         await small.caller.send(small.request("waits", records[1]))
-        await small.until(lambda: small.replica.loader.queue.waiting == 1)
+        await small.until(lambda: small.replica.generation.dispatcher.waiting == 1)
         answer = refused(await small.caller.run(small.request("refused", records[2])))
         assert (answer.code, answer.elsewhere, answer.retry_after_s) == ("overloaded", True, 1.0)
         engine.go()
+
+
+def _settled(heard: list[Heard]) -> int:
+    return sum(each.accepted is not None or each.refused is not None for each in heard)
 
 
 async def test_a_burst_is_counted_as_it_comes(tmp_path: Path, model_folder: Path) -> None:
@@ -178,7 +182,7 @@ async def test_a_burst_is_counted_as_it_comes(tmp_path: Path, model_folder: Path
         await small.caller.wait(lambda: all(each.accepted for each in heard))
         for burst in "bcd":
             heard.extend([await small.caller.send(small.request(f"{burst}{at}")) for at in range(6)])
-            await small.caller.wait(lambda: all(each.accepted or each.refused for each in heard))
+            await small.until(lambda: _settled(heard) + small.replica.generation.dispatcher.waiting == len(heard))
         assert sum(each.refused is None for each in heard) == 4 + 8
         assert {each.refused.code for each in heard if each.refused} == {"overloaded"}
         assert small.replica.reporter.report().queue_depth == 8
@@ -192,7 +196,7 @@ async def test_c64_adapters_with_endless_traffic_do_not_keep_a_cold_one_out(repl
     first = [await replica.caller.send(replica.request(f"a{at}", each)) for at, each in enumerate(hot)]
     await replica.caller.wait(lambda: all(each.accepted for each in first))
     waiting = await replica.caller.send(replica.request("cold", cold))
-    await replica.until(lambda: replica.replica.loader.queue.waiting == 1)
+    await replica.until(lambda: replica.replica.generation.dispatcher.waiting == 1)
     await replica.clock.advance(1.5)
     await replica.replica.tick()
     second = [await replica.caller.send(replica.request(f"b{at}", each)) for at, each in enumerate(hot)]

@@ -84,25 +84,38 @@ def test_a_slot_that_is_being_cleared_is_nobodys() -> None:
     assert isinstance(table.vacate(key(0)), InUse)
 
 
-def test_one_slot_is_closed_for_whoever_waits_too_long() -> None:
+def test_a_closed_slot_takes_nothing_new_and_is_open_once_it_has_changed_hands() -> None:
     table = filled(2)
     for number in (0, 1, 1):
         table.acquire(key(number), 9.0)
-    assert table.close_one() == 0
-    assert table.close_one() is None
+    table.close_only(0)
+    assert table.closed == 0
     assert isinstance(table.acquire(key(0), 9.0), AllBusy)
     table.release(0, key(0), 9.5)
     assert table.acquire(key(7), 9.6) == MustLoad(slot=0, evict=key(0), reason="evicts acme-0, idle the longest")
     table.finish_load(0, 9.7)
     assert isinstance(table.acquire(key(7), 9.8), Resident)
-    assert table.close_one() == 1
+    assert table.closed is None
 
 
-def test_reopening_ends_a_closing() -> None:
-    table = filled(1)
-    assert table.close_one() == 0
-    table.reopen()
+def test_closing_another_slot_opens_the_one_before() -> None:
+    table = filled(2)
+    table.close_only(0)
+    table.close_only(1)
     assert isinstance(table.acquire(key(0), 9.0), Resident)
+    table.close_only(None)
+    assert isinstance(table.acquire(key(1), 9.0), Resident)
+
+
+def test_a_load_is_given_an_empty_or_idle_slot_and_no_other() -> None:
+    table = filled(2)
+    table.acquire(key(1), 5.0)
+    with pytest.raises(ValueError, match="acme-9 cannot be given slot 1, which is ready"):
+        table.load_into(1, key(9), 6.0)
+    with pytest.raises(ValueError, match="acme-1 cannot be given slot 0"):
+        table.load_into(0, key(1), 6.0)
+    assert table.load_into(0, key(9), 6.0).evict == key(0)
+    assert [(place.key, place.references) for place in table.places()] == [(key(9), 1), (key(1), 1)]
 
 
 def test_evictions_and_loads_are_those_of_the_last_minute() -> None:
@@ -192,13 +205,19 @@ class SlotsUnderRandomUse(RuleBasedStateMachine):
     def finish_clear(self) -> None:
         self.table.finish_clear(self.clearing.pop())
 
-    @rule()
-    def close_one(self) -> None:
-        self.table.close_one()
+    @rule(slot=st.none() | st.integers(0, 2))
+    def close_only(self, slot: int | None) -> None:
+        self.table.close_only(slot)
 
-    @rule()
-    def reopen(self) -> None:
-        self.table.reopen()
+    @rule(slot=st.integers(0, 2), number=st.integers(0, 6))
+    def load_into(self, slot: int, number: int) -> None:
+        place = self.table.places()[slot]
+        if self.table.has_slot(key(number)) or not (place.idle or (place.key is None and slot not in self.clearing)):
+            return
+        self.now_s += 1.0
+        self.table.load_into(slot, key(number), self.now_s)
+        self.loading[slot] = key(number)
+        self.held.append((slot, key(number)))
 
     @invariant()
     def nothing_is_broken(self) -> None:
