@@ -65,23 +65,6 @@ async def test_c04_c21_twelve_adapters_and_the_base_through_four_slots_answer_as
     assert mixed == [base if record is None else alone[record.adapter_id] for record in calls]
 
 
-async def test_a_fingerprint_from_the_evaluation_proves_every_later_load(replica: Rig) -> None:
-    record = await register(replica, 1)
-    found = await evaluate(replica, record)
-    assert found.passed
-    proven = msgspec.structs.replace(record, fingerprint=found.fingerprint)
-    await replica.tell(proven)
-    assert (await unload(replica, record)).ok
-    assert (await load(replica, proven)).ok
-    other = await evaluate(replica, await register(replica, 2))
-    wrong = msgspec.structs.replace(record, fingerprint=other.fingerprint)
-    await replica.tell(wrong)
-    assert (await unload(replica, record)).ok
-    refused = await load(replica, wrong)
-    assert (refused.ok, refused.tier) == (False, "ram")
-    assert "another effect" in refused.reason
-
-
 async def test_c08_an_adapter_of_zeros_fails_its_evaluation(replica: Rig) -> None:
     found = await evaluate(replica, await register(replica, 3, std=0.0))
     assert (found.passed, found.reason.split(":")[0], found.largest_logprob_change) == (False, "no effect", 0.0)
