@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from services.replica_worker.engine.port import EngineFailed
+from services.replica_worker.engine.vllm import core as core_module
 from services.replica_worker.engine.vllm.engine import VllmEngine
 from services.replica_worker.engine.vllm.policy import VllmPolicy
 from services.replica_worker.engine.watch import EngineWatch
@@ -20,6 +21,7 @@ from tests.support.engine_subject import Subject, prompt_of
 from tests.support.token_log import TokenLog, greedy
 
 SEEN_S = 2.0
+one_dtype = pytest.mark.parametrize("workshop", ["bfloat16"], indirect=True)
 
 
 def core_of_vllm(children: list[psutil.Process]) -> psutil.Process:
@@ -30,6 +32,7 @@ def worker_of_vllm(children: list[psutil.Process]) -> psutil.Process:
     return core_of_vllm(children).children()[0]
 
 
+@one_dtype
 @pytest.mark.parametrize("victim", [core_of_vllm, worker_of_vllm])
 async def test_a_killed_core_ends_every_request_with_an_error_and_breaks_the_engine(
     subject: Subject, victim: Callable[[list[psutil.Process]], psutil.Process], within: Within
@@ -56,6 +59,7 @@ async def test_a_killed_core_ends_every_request_with_an_error_and_breaks_the_eng
 _ENGINE_SAYS = ("EngineCore encountered an issue. See stack trace (above) for the root cause.",)
 
 
+@one_dtype
 async def test_a_killed_core_ends_a_probe_and_a_load_that_wait_for_it(subject: Subject, within: Within) -> None:
     adapter = await subject.read(0)
     core = core_of_vllm(psutil.Process().children())
@@ -68,6 +72,19 @@ async def test_a_killed_core_ends_a_probe_and_a_load_that_wait_for_it(subject: S
             await load
         with pytest.raises(EngineFailed):
             await probe
+
+
+@one_dtype
+async def test_a_core_that_hangs_is_given_up(subject: Subject, within: Within, monkeypatch: pytest.MonkeyPatch) -> None:
+    core = core_of_vllm(psutil.Process().children())
+    subject.engine.submit(greedy("running", prompt_of(1), max_tokens=400))
+    await subject.log.until_tokens("running", 2)
+    monkeypatch.setattr(core_module, "SILENCE_S", 0.5)
+    core.suspend()
+    async with within(SEEN_S + 0.5):
+        await subject.log.until_ended("running")
+    assert "has been silent for" in (subject.log.last("running").error or "")
+    core.kill()
 
 
 async def test_a_model_that_vllm_cannot_run_fails_the_start_and_leaves_nothing(

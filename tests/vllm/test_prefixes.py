@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from services.replica_worker.engine.port import EngineRequest
 from tests.support.engine_subject import Subject, prompt_of
 from tests.support.token_log import greedy
+
+pytestmark = pytest.mark.parametrize("workshop", ["bfloat16"], indirect=True)
 
 PROMPT = prompt_of(7, 200)
 

@@ -22,6 +22,8 @@ from tests.support.engine_subject import SLOTS, Subject, prompt_of
 from tests.support.token_log import greedy
 from tests.vllm.conftest import core_of
 
+pytestmark = pytest.mark.parametrize("workshop", ["bfloat16"], indirect=True)
+
 
 def engine_of(subject: Subject) -> VllmEngine:
     assert isinstance(subject.engine, VllmEngine)

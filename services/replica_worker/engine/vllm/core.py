@@ -7,7 +7,9 @@ sent in order happens in order: an abort before the removal of the adapter that 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from vllm import SamplingParams
@@ -17,10 +19,11 @@ from vllm.lora.request import LoRARequest
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import SchedulerStats
 
-from services.replica_worker.engine.port import EngineRequest
+from services.replica_worker.engine.port import EngineFailed, EngineRequest
 from services.replica_worker.engine.sequence import Sequence
 
 from .places import Place
@@ -28,8 +31,8 @@ from .places import Place
 T = TypeVar("T")
 Outputs = list[tuple[Sequence, RequestOutput | Exception]]
 OnOutputs = Callable[[Outputs], None]
-_ANSWER_DEADLINE_S = 120.0
-"""For one order; a load waits for the step that is under way."""
+SILENCE_S = 60.0
+"""Without a step or an answer that somebody waits for; no step takes that long, and no load."""
 _SHUTDOWN_S = 2.0
 
 
@@ -44,6 +47,8 @@ class Core:
         self._streams: dict[Sequence, Any] = {}
         self._numbers = 0
         self._on_outputs: OnOutputs = lambda outputs: None
+        self._heard_at_s = time.monotonic()
+        self._answers: set[asyncio.Future[Any]] = set()
         self._orders: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._sending: asyncio.Task[None] | None = None
         self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**flags), stat_loggers=[self._listener])
@@ -61,9 +66,22 @@ class Core:
             self._llm.output_handler.cancel()
         await asyncio.to_thread(self._llm.shutdown, _SHUTDOWN_S)
 
-    @property
-    def dead(self) -> bool:
-        return bool(self._llm.errored)
+    def trouble(self) -> str | None:
+        """Why nothing can be expected of vLLM any more, in one sentence."""
+        if self._llm.errored:
+            return "vLLM's core has died"
+        if self._sending is not None and self._sending.done():
+            return "vLLM takes no orders any more"
+        if not (self._streams or self._answers):
+            self._heard_at_s = time.monotonic()
+        silence_s = time.monotonic() - self._heard_at_s
+        return f"vLLM's core has been silent for {silence_s:.0f} s" if silence_s > SILENCE_S else None
+
+    def give_up(self, failure: EngineFailed) -> None:
+        """Nobody waits for an answer any more."""
+        for answer in self._answers:
+            if not answer.done():
+                answer.set_exception(failure)
 
     @property
     def kv_tokens(self) -> int:
@@ -91,16 +109,29 @@ class Core:
 
     async def _answer(self, order: Callable[[], Awaitable[T]]) -> T:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._answers.add(answer)
 
         async def send() -> None:
             # Sent, but not waited for: others may be sent before the answer comes.
             asking = asyncio.ensure_future(order())
-            asking.add_done_callback(lambda done: _pass_on(done, answer))
+            asking.add_done_callback(lambda done: self._pass_on(done, answer))
             await asyncio.sleep(0)
 
         self._orders.put_nowait(send)
-        async with asyncio.timeout(_ANSWER_DEADLINE_S):
+        try:
             return await answer
+        finally:
+            self._answers.discard(answer)
+
+    def _pass_on(self, done: asyncio.Future[T], answer: asyncio.Future[T]) -> None:
+        self._heard_at_s = time.monotonic()
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(done.result())
 
     async def _send(self) -> None:
         while True:
@@ -122,8 +153,9 @@ class Core:
 
     async def _abort(self, sequence: Sequence) -> None:
         stream = self._streams.pop(sequence, None)
-        if stream is not None and not self.dead:
-            await self._llm.abort(stream.request_id, internal=True)
+        if stream is not None:
+            with suppress(EngineDeadError):
+                await self._llm.abort(stream.request_id, internal=True)
 
     def _listener(self, *_: object) -> StatLoggerBase:
         return _StepListener(self._on_step)
@@ -131,6 +163,7 @@ class Core:
     def _on_step(self, stats: SchedulerStats | None) -> None:
         """vLLM has just put the tokens of one step into the streams. It must not meet what we do with them."""
         self.steps += 1
+        self._heard_at_s = time.monotonic()
         if stats is not None:
             self.running, self.kv_share = stats.num_running_reqs, stats.kv_cache_usage
         if outputs := self._taken():
@@ -170,13 +203,3 @@ def _salt(request: EngineRequest) -> str | None:
 def _lora(place: Place) -> LoRARequest:
     """Never `load_inplace`: vLLM would read the file again for every token."""
     return LoRARequest(lora_name=place.name, lora_int_id=place.lora_id, lora_path=place.folder)
-
-
-def _pass_on(done: asyncio.Future[T], answer: asyncio.Future[T]) -> None:
-    if done.cancelled():
-        answer.cancel()
-    elif (error := done.exception()) is not None:
-        if not answer.done():
-            answer.set_exception(error)
-    elif not answer.done():
-        answer.set_result(done.result())

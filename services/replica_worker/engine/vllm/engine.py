@@ -32,7 +32,7 @@ from . import wording
 from .adapter import VllmAdapter, prepare
 from .answers import outcomes
 from .build import Parts, build
-from .core import Outputs
+from .core import Core, Outputs
 from .flags import PROBE_TOKENS
 from .places import Place, Places
 from .policy import VllmPolicy
@@ -61,7 +61,7 @@ class VllmEngine:
         self._desk = Desk(parts.info, lambda tokens: self._heard_by(tokens), self._enter, parts.core.abort)
         self._writing = asyncio.Lock()
         parts.core.begin(self._on_outputs)
-        self._watching = asyncio.create_task(self._watch(), name="vllm-watch")
+        self._watching = asyncio.create_task(self._watch(parts.core), name="vllm-watch")
         try:
             await self._make_ready(parts)
             self._hear(on_step)
@@ -75,6 +75,7 @@ class VllmEngine:
         if parts is None:
             return
         self._failure = self._failure or EngineFailed("the engine is closed")
+        parts.core.give_up(self._failure)
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
@@ -180,6 +181,8 @@ class VllmEngine:
         core = self._started().core
         try:
             await core.add_adapter(place)
+        except EngineFailed:
+            raise
         except Exception as error:
             raise self._explained(error, place) from error
         for standing in await core.ask("standing"):
@@ -188,8 +191,9 @@ class VllmEngine:
                 raise EngineFailed(wrong)
 
     def _explained(self, error: Exception, place: Place) -> Exception:
-        if self._failure or self._started().core.dead:
-            return self._failure or EngineFailed("vLLM's core died during a load")
+        if trouble := self._started().core.trouble():
+            self._fail(EngineFailed(trouble))
+            return EngineFailed(trouble)
         return AdapterUnusable(f"vLLM cannot apply {place.adapter.spec.adapter_id}: {error}")
 
     def _enter(self, sequence: Sequence) -> None:
@@ -200,15 +204,18 @@ class VllmEngine:
     def _on_outputs(self, outputs: Outputs) -> None:
         self._desk.deliver([outcome for sequence, output in outputs for outcome in outcomes(sequence, output)])
 
-    async def _watch(self) -> None:
-        while not self._started().core.dead:  # noqa: ASYNC110 - vLLM tells nobody
+    async def _watch(self, core: Core) -> None:
+        while self._failure is None:
+            if trouble := core.trouble():
+                self._fail(EngineFailed(trouble))
             await asyncio.sleep(_LOOK_S)
-        self._fail(EngineFailed("vLLM's core has died"))
 
     def _fail(self, failure: EngineFailed) -> None:
         if self._failure is None:
             self._failure = failure
             self._desk.fail(failure)
+            if self._parts is not None:
+                self._parts.core.give_up(failure)
 
 
 def _total(of_workers: SequenceOf[str]) -> str:
