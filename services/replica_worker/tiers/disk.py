@@ -103,10 +103,10 @@ class DiskTier:
 
     async def _fetch(self, record: AdapterRecord) -> None:
         async with self._gate:
-            self._discard_stale()
             evicted = await self._shelf.reserve(record.digest, record.size_bytes)
             try:
                 self._remove(evicted)
+                self._discard_stale()
                 fetch = partial(self._store.read, record.store_key)
                 size_bytes = await self._files.write(record.digest, fetch, record.size_bytes)
             except BaseException as error:
