@@ -35,7 +35,7 @@ LAYERS = (
     Layer(
         r"services\.replica_worker\.engine",
         own=("services.replica_worker.engine", "shared.base_model", "shared.messages", "shared.runtime"),
-        others=_PLAIN | {"torch", "safetensors", "numpy", "vllm"},
+        others=_PLAIN | {"torch", "safetensors", "numpy", "numba", "llvmlite", "vllm"},
     ),
     Layer(
         r"services\.replica_worker\.text",

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from services.replica_worker.engine.port import EngineFailed
+from services.replica_worker.engine.torch import steps
 from services.replica_worker.engine.torch.cache import KvCache
 from services.replica_worker.engine.torch.engine import TorchEngine
-from services.replica_worker.engine.torch.lora import AdaptedRows
+from services.replica_worker.engine.torch.kernels.port import Adapted, Kernels
+from services.replica_worker.engine.torch.linear import Activation
 from services.replica_worker.engine.torch.model import LlamaModel, Step
 from services.replica_worker.engine.torch.policy import TorchPolicy
 from services.replica_worker.engine.torch.stepper import FAILED_STEPS_LIMIT
@@ -55,12 +58,12 @@ class TestTorchEngine(EngineSuite):
     ) -> None:
         for slot in range(SLOTS):
             await subject.put(slot, seed=slot)
-        honest = AdaptedRows.of
+        honest = steps.adapted_parts
 
-        def off_by_one_row(slot_of_row: Sequence[int], device: torch.device) -> AdaptedRows | None:
-            return honest([*slot_of_row[1:], slot_of_row[0]], device)
+        def off_by_one_row(slot_of_row: np.ndarray, kernels: Kernels) -> Sequence[Adapted]:
+            return honest(np.roll(slot_of_row, 1), kernels)
 
-        monkeypatch.setattr(AdaptedRows, "of", off_by_one_row)
+        monkeypatch.setattr(steps, "adapted_parts", off_by_one_row)
         assert len(await mix_faults(subject)) > 20
 
     async def test_an_adapter_full_of_inf_changes_nothing_beside_it(self, subject: Subject) -> None:
@@ -71,9 +74,7 @@ class TestTorchEngine(EngineSuite):
         assert isinstance(engine, TorchEngine)
         assert engine._parts is not None
         with torch.inference_mode():
-            for stack in engine._parts.slots.stacks.values():
-                for tensor in stack.tensors(1):
-                    tensor.fill_(float("inf"))
+            engine._parts.slots.weights_of(1).fill_(float("inf"))
         beside = await subject.answers(
             greedy("poison", prompt_of(1), 1), greedy("own again", prompt_of(1), 0), greedy("base again", prompt_of(1))
         )
@@ -125,7 +126,7 @@ def break_forward(subject: Subject, monkeypatch: pytest.MonkeyPatch, times: int)
     model = engine._parts.stepper._model
     honest, left = model.forward, times
 
-    def forward(step: Step, cache: KvCache) -> torch.Tensor:
+    def forward(step: Step, cache: KvCache) -> Activation:
         nonlocal left
         if left:
             left -= 1
@@ -177,7 +178,7 @@ async def test_a_folder_that_cannot_run_fails_the_start_with_its_reason(
 async def test_a_model_that_cannot_take_one_step_never_starts(
     tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forward(model: LlamaModel, step: Step, cache: KvCache) -> torch.Tensor:
+    def forward(model: LlamaModel, step: Step, cache: KvCache) -> Activation:
         raise RuntimeError("planted")
 
     monkeypatch.setattr(LlamaModel, "forward", forward)

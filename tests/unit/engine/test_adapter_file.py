@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from services.replica_worker.engine.port import AdapterSpec, AdapterUnusable
 from services.replica_worker.engine.torch.adapter import (
     AdapterLimits,
-    TorchAdapter,
+    CheckedAdapter,
     rank_of,
     read_adapter,
     scale_of,
@@ -172,13 +172,12 @@ def test_c63a_float_files_are_converted_to_the_engines_dtype(
     path, spec = write_adapter(tmp_path, RandomAdapter(seed=0, dtype=dtype), BASE_HASH)
     adapter = read_adapter(path, spec, limits)
     assert {module.a.dtype for module in adapter.modules.values()} == {torch.bfloat16}
-    assert adapter.size_bytes == sum(module.a.nbytes + module.b.nbytes for module in adapter.modules.values())
 
 
 def test_only_some_layers_may_be_adapted(written: tuple[Path, AdapterSpec], limits: AdapterLimits) -> None:
     path, spec = written
     save_file({name: tensor for name, tensor in load_file(path).items() if ".layers.0." in name}, path)
-    adapter: TorchAdapter = read_adapter(path, spec, limits)
+    adapter: CheckedAdapter = read_adapter(path, spec, limits)
     assert {layer for layer, _ in adapter.modules} == {0}
 
 

@@ -16,17 +16,20 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from services.replica_worker.engine.batch import Piece
+from services.replica_worker.engine.blocks import blocks_for
 from services.replica_worker.engine.port import BASE_SLOT, AdapterSpec
+from services.replica_worker.engine.sequence import Sequence as Running
 from services.replica_worker.engine.torch.adapter import read_adapter, scale_of
 from services.replica_worker.engine.torch.build import Parts, build
-from services.replica_worker.engine.torch.lora import AdaptedRows
-from services.replica_worker.engine.torch.model import Step
+from services.replica_worker.engine.torch.layout import lay_out
 from services.replica_worker.engine.torch.policy import TorchPolicy
+from services.replica_worker.engine.torch.steps import step_of
 from tests.support.random_adapter import RandomAdapter, write_adapter
 from tests.support.tiny_model import LAYERS, module_shapes
+from tests.support.token_log import greedy
 
 PROMPT = tuple(3 + 7 * i % 250 for i in range(48))
-POLICY = TorchPolicy(dtype="float32", slots=3, max_rows=2, rank_limit=32, max_context_tokens=64)
+POLICY = TorchPolicy(dtype="float32", slots=3, max_rows=48, rank_limit=32, max_context_tokens=64)
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -59,17 +62,13 @@ ADAPTERS = {
 def logits_of(parts: Parts, pieces: Sequence[tuple[int, int]], slot: int = BASE_SLOT) -> torch.Tensor:
     """Logits [tokens, vocabulary] after every token of PROMPT, computed in these [start, stop) pieces."""
     got = []
+    sequence = Running(greedy("parity", PROMPT, slot))
+    sequence.blocks = list(range(blocks_for(len(PROMPT))))
     for start, stop in pieces:
-        step = Step(
-            pieces=(Piece(0, start, stop, last=True),),
-            token_ids=torch.tensor(PROMPT[start:stop]),
-            positions=torch.arange(start, stop),
-            places=(torch.arange(stop),),
-            sampled=torch.arange(stop - start),
-            adapted=AdaptedRows.of([slot] * (stop - start), torch.device("cpu")),
-        )
+        step = step_of((Piece(0, start, stop, last=True),), {0: sequence}, parts.kernels, torch.device("cpu"))
+        step = msgspec.structs.replace(step, sampled=torch.arange(stop - start))
         with torch.inference_mode():
-            got.append(parts.stepper._model.forward(step, parts.stepper._cache))
+            got.append(parts.stepper._model.forward(step, parts.stepper._cache).tensor.float().clone())
     return torch.cat(got)
 
 
@@ -129,7 +128,7 @@ def loaded(tiny_folder: Path, tmp_path: Path, adapter: RandomAdapter) -> tuple[P
     parts = build(tiny_folder, POLICY)
     for slot, one in ((2, RandomAdapter(seed=99)), (1, adapter)):
         path, spec = write_adapter(tmp_path, one, parts.info.base_model_hash)
-        parts.slots.store(slot, read_adapter(path, spec, parts.limits))
+        parts.slots.store(slot, lay_out(read_adapter(path, spec, parts.limits), parts.limits.model, parts.kernels))
     return parts, path, spec
 
 

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
-import torch.nn.functional as functional
 
-from services.replica_worker.engine.torch.model import ROW_MULTIPLE
+from services.replica_worker.engine.torch.linear import Linear, row_classes
 
 LARGEST_STEP_ROWS = 160
 
 
-def rows_that_differ(dtype: torch.dtype, multiple: int) -> int:
-    """Over sizes that a step can have, with inputs as uneven as real activations are."""
+def rows_that_differ(dtype: torch.dtype, sizes: tuple[int, ...]) -> int:
+    """Over these sizes of step, with inputs as uneven as real activations are."""
     generator = torch.Generator().manual_seed(0)
     differing = 0
     for _ in range(12):
-        weight = (torch.randn(576, 1536, generator=generator) * 0.05).to(dtype)
+        linear = Linear([(torch.randn(576, 1536, generator=generator) * 0.05).to(dtype)], [])
         scales = torch.randn(LARGEST_STEP_ROWS, 1, generator=generator).exp()
         x = (torch.randn(LARGEST_STEP_ROWS, 1536, generator=generator) * scales).to(dtype)
-        whole = functional.linear(x, weight)
-        for rows in range(multiple, LARGEST_STEP_ROWS + 1, 3 * multiple):
-            differing += int((functional.linear(x[:rows], weight) != whole[:rows]).any(dim=1).sum())
+        whole = product(linear, x)
+        differing += sum(int((product(linear, x[:rows]) != whole[:rows]).any(dim=1).sum()) for rows in sizes)
     return differing
+
+
+def product(linear: Linear, x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(len(x), 576, dtype=x.dtype)
+    linear.into(out, x)
+    return out
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_row_of_a_padded_product_is_bit_equal_at_every_size(dtype: torch.dtype) -> None:
-    assert rows_that_differ(dtype, ROW_MULTIPLE[dtype]) == 0
+    assert rows_that_differ(dtype, row_classes(LARGEST_STEP_ROWS, dtype)) == 0
 
 
 def test_the_check_notices_a_product_that_is_not_padded() -> None:
-    assert rows_that_differ(torch.float32, 1) > 0
+    assert rows_that_differ(torch.float32, (1, 2, 3)) > 0
+
+
+@pytest.mark.parametrize("most_rows", [1, 4, 8, 31, 32, 33, 160, 161, 544])
+def test_every_step_finds_a_size_that_is_not_much_larger(most_rows: int) -> None:
+    classes = row_classes(most_rows, torch.bfloat16)
+    assert classes[-1] >= most_rows
+    assert list(classes) == sorted(set(classes))
+    assert all(after <= 2 * before and after - before <= 64 for before, after in itertools.pairwise(classes))

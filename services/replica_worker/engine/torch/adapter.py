@@ -1,4 +1,4 @@
-"""A PEFT LoRA file, parsed and checked into the form that the slots take."""
+"""A PEFT LoRA file, parsed and checked."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ Place = tuple[int, str]
 
 
 class HostModule(msgspec.Struct, frozen=True):
-    """`a` [in, r], `b` [r, out] in the engine's dtype, contiguous; `scale` is alpha / r or alpha / √r."""
+    """`a` [in, r] and `b` [r, out] in the engine's dtype; `scale` is alpha / r or alpha / √r."""
 
     a: torch.Tensor
     b: torch.Tensor
     scale: float
 
 
-class TorchAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """One adapter in host RAM. `modules` has an entry for every place that the file adapts."""
+class CheckedAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file holds. `modules` has an entry for every place that it adapts."""
 
     spec: AdapterSpec
     modules: Mapping[Place, HostModule]
-    size_bytes: int
 
 
 class AdapterLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +49,7 @@ class AdapterLimits(msgspec.Struct, frozen=True, kw_only=True):
     dtype: torch.dtype
 
 
-def read_adapter(path: Path, spec: AdapterSpec, limits: AdapterLimits) -> TorchAdapter:
+def read_adapter(path: Path, spec: AdapterSpec, limits: AdapterLimits) -> CheckedAdapter:
     """Read the whole file and check everything that could give wrong numbers later.
 
     Blocking. Raises AdapterUnusable with one sentence that names the tensor or the field.
@@ -59,8 +58,7 @@ def read_adapter(path: Path, spec: AdapterSpec, limits: AdapterLimits) -> TorchA
     pairs = _pair_up(_tensors(path))
     _check_targets(pairs, spec)
     modules = {place: _module(place, pair, spec, limits) for place, pair in sorted(pairs.items())}
-    size = sum(tensor.nbytes for module in modules.values() for tensor in (module.a, module.b))
-    return TorchAdapter(spec=spec, modules=modules, size_bytes=size)
+    return CheckedAdapter(spec=spec, modules=modules)
 
 
 def rank_of(spec: AdapterSpec, place: Place) -> int:
@@ -139,7 +137,7 @@ def _module(place: Place, pair: Mapping[str, torch.Tensor], spec: AdapterSpec, l
     rank = rank_of(spec, place)
     a = _side(pair, place, "A", (rank, inner), limits.dtype)
     b = _side(pair, place, "B", (out, rank), limits.dtype)
-    return HostModule(a.t().contiguous(), b.t().contiguous(), scale_of(spec, place))
+    return HostModule(a.t(), b.t(), scale_of(spec, place))
 
 
 def _side(

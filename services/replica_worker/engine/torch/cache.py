@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from services.replica_worker.engine.blocks import BLOCK_TOKENS
 
 from .config import ModelConfig
+from .kernels.port import Kernels, LayerCache
 
 
 class KvCache:
-    """`keys` and `values` are [layers, blocks * BLOCK_TOKENS, kv_heads, head_dim]: one place per token.
+    """`layers` has the blocks of each layer. Which sequence has which is the schedule's business.
 
     Memory is reserved, not filled: a page that no sequence has reached costs nothing on a CPU. What a
-    former sequence left in a block is never read, because readers stop at their own length.
+    former sequence left in a block is never read, because readers stop at their own position.
     """
 
-    def __init__(self, config: ModelConfig, blocks: int, like: torch.Tensor) -> None:
-        shape = (config.layers, blocks * BLOCK_TOKENS, config.kv_heads, config.head_dim)
-        self.keys = torch.empty(shape, dtype=like.dtype, device=like.device)
-        self.values = torch.empty(shape, dtype=like.dtype, device=like.device)
-        self.bytes_per_token = 2 * config.layers * config.kv_heads * config.head_dim * like.element_size()
+    def __init__(self, config: ModelConfig, blocks: int, like: torch.Tensor, kernels: Kernels) -> None:
+        keys = (blocks, config.kv_heads, config.head_dim, BLOCK_TOKENS)
+        values = (blocks, config.kv_heads, BLOCK_TOKENS, config.head_dim)
+        self.layers = [
+            LayerCache(*(kernels.view(torch.empty(shape, dtype=like.dtype, device=like.device)) for shape in pair))
+            for pair in [(keys, values)] * config.layers
+        ]
 
-    def places(self, blocks: Sequence[int], tokens: int) -> torch.Tensor:
-        """[tokens]: where the first `tokens` tokens of a sequence with these blocks are."""
-        first = torch.tensor(blocks, dtype=torch.int64, device=self.keys.device).unsqueeze(1) * BLOCK_TOKENS
-        within = torch.arange(BLOCK_TOKENS, dtype=torch.int64, device=self.keys.device)
-        return (first + within).flatten()[:tokens]
 
-    def write(self, layer: int, places: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Store keys and values [n, kv_heads, head_dim] at places [n]."""
-        self.keys[layer].index_copy_(0, places, keys)
-        self.values[layer].index_copy_(0, places, values)
-
-    def read(self, layer: int, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [1, kv_heads, tokens, head_dim] at places [tokens]."""
-        keys, values = self.keys[layer].index_select(0, places), self.values[layer].index_select(0, places)
-        return keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0)
+def bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
+    return 2 * config.layers * config.kv_heads * config.head_dim * dtype.itemsize

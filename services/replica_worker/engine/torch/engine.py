@@ -24,8 +24,9 @@ from services.replica_worker.engine.port import (
 )
 from services.replica_worker.engine.sequence import Sequence
 
-from .adapter import TorchAdapter, read_adapter
+from .adapter import read_adapter
 from .build import Parts, build
+from .layout import TorchAdapter, fingerprint_of, lay_out
 from .policy import TorchPolicy
 from .thread import StepThread
 
@@ -60,7 +61,12 @@ class TorchEngine:
         self._parts = None
 
     async def read(self, path: Path, spec: AdapterSpec) -> TorchAdapter:
-        return await asyncio.to_thread(read_adapter, path, spec, self._started().limits)
+        parts = self._started()
+
+        def read() -> TorchAdapter:
+            return lay_out(read_adapter(path, spec, parts.limits), parts.limits.model, parts.kernels)
+
+        return await asyncio.to_thread(read)
 
     async def load(self, slot: int, adapter: HostAdapter) -> None:
         """Raises ValueError, and changes nothing, if a request is on the slot."""
@@ -91,7 +97,8 @@ class TorchEngine:
     async def expected_fingerprint(self, adapter: HostAdapter) -> str:
         if not isinstance(adapter, TorchAdapter):
             raise TypeError(f"{type(adapter).__name__} was not read by this engine")
-        return await asyncio.to_thread(self._started().slots.fingerprint_of, adapter)
+        self._started()
+        return await asyncio.to_thread(fingerprint_of, adapter.weights, adapter.places, adapter.scales)
 
     def load_figures(self) -> EngineLoad:
         """Raises EngineFailed once the engine is broken or closed."""

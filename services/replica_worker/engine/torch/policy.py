@@ -8,7 +8,8 @@ import msgspec
 
 
 class TorchPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`threads` 0 leaves torch's own choice. `max_context_tokens` is cut to what the model allows."""
+    """`threads` 0 leaves torch's own choice. `max_context_tokens` is cut to what the model allows. `kv_bytes` is
+    the most that the KV cache takes; rows beyond what it holds wait, and a whole context must fit."""
 
     slots: int = 8
     rank_limit: int = 16
@@ -18,3 +19,5 @@ class TorchPolicy(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     threads: int = 1
     prefill_chunk_tokens: int = 128
+    kv_bytes: int = 2 << 30
+    prefix_cache: bool = True

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: the angle tables of the supported variants, and their application."""
+"""Rotary position embeddings: the angle tables of the supported variants."""
 
 from __future__ import annotations
 
@@ -9,20 +9,11 @@ import torch
 from .config import RopeConfig
 
 
-def rope_tables(
-    config: RopeConfig, head_dim: int, context_tokens: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(cos, sin), each [context_tokens, 1, head_dim] in `dtype`; angles are computed in float32."""
+def rope_tables(config: RopeConfig, head_dim: int, context_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(cos, sin), each [context_tokens, head_dim / 2] in float32."""
     frequencies = _frequencies(config, head_dim)
     angles = torch.outer(torch.arange(context_tokens, dtype=torch.float32), frequencies)
-    both_halves = torch.cat((angles, angles), dim=-1).unsqueeze(1)
-    return both_halves.cos().to(dtype), both_halves.sin().to(dtype)
-
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn x [n, heads, head_dim] by its rows' angles, cos and sin [n, 1, head_dim]."""
-    low, high = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-high, low), dim=-1) * sin
+    return angles.cos(), angles.sin()
 
 
 def _frequencies(config: RopeConfig, head_dim: int) -> torch.Tensor:

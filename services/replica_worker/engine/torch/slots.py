@@ -1,65 +1,70 @@
-"""The slots of one engine: every module's stack, filled, emptied and fingerprinted together."""
+"""The slots of one engine: numbered places for adapters, filled, emptied and fingerprinted."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
 
+import numpy as np
 import torch
 
 from services.replica_worker.engine.port import BASE_SLOT
 
-from .adapter import Place, TorchAdapter
-from .config import MODULES, ModelConfig
-from .lora import LoraStack
+from .config import ModelConfig
+from .kernels.port import Kernels, Stacks
+from .layout import TorchAdapter, capacity_of, fingerprint_of, modules_of
 
 
 class AdapterSlots:
-    """Numbered places for adapters of at most `rank_limit`; `stacks` has one entry per layer and module.
+    """Places for adapters of at most `rank_limit`. `stacks` is what the kernels read.
 
     All methods block for the time of a copy and may run on any thread while steps run, because a step
     reads only the slots of its own rows and no row is on a slot that is being written. Writers take turns,
     so that a copy whose caller has given up can never mix with the next one.
     """
 
-    def __init__(self, config: ModelConfig, slots: int, rank_limit: int, like: torch.Tensor) -> None:
+    def __init__(self, config: ModelConfig, slots: int, rank_limit: int, like: torch.Tensor, kernels: Kernels) -> None:
         self._writing = threading.Lock()
-        self._config, self._rank_limit, self._like = config, rank_limit, like
-        self.stacks: dict[Place, LoraStack] = {
-            (layer, module): LoraStack(slots, rank_limit, config.shape_of(module), like)
-            for layer in range(config.layers)
-            for module in MODULES
-        }
+        self._kernels = kernels
+        # Written once, so that the system hands the memory out now and no load waits for it.
+        self._weights = torch.empty((slots, capacity_of(config, rank_limit)), dtype=like.dtype, device=like.device)
+        self._weights.zero_()
+        self._places = torch.zeros((slots, modules_of(config), 3), dtype=torch.int64, device=like.device)
+        self._scales = torch.zeros((slots, modules_of(config)), dtype=torch.float32, device=like.device)
+        self._lengths = [0] * slots
+        self.stacks = Stacks(*(kernels.view(tensor) for tensor in (self._weights, self._places, self._scales)))
 
     @torch.inference_mode()
     def store(self, slot: int, adapter: TorchAdapter) -> None:
-        """Afterwards the slot holds exactly this adapter; modules that it does not adapt are zero."""
+        """Afterwards the slot holds exactly this adapter; modules that it does not adapt are left alone."""
         with self._writing:
-            for place, stack in self.stacks.items():
-                module = adapter.modules.get(place)
-                if module is None:
-                    stack.clear(slot)
-                else:
-                    stack.store(slot, module.a, module.b, module.scale)
+            self._forget(slot)
+            length = len(adapter.weights)
+            self._kernels.copy(self._weights[slot, :length], adapter.weights)
+            self._scales[slot] = torch.from_numpy(adapter.scales)
+            self._places[slot] = torch.from_numpy(adapter.places)
+            self._lengths[slot] = length
 
     @torch.inference_mode()
     def clear(self, slot: int) -> None:
+        """Afterwards the slot adapts nothing: no module has a rank in it."""
         with self._writing:
-            for stack in self.stacks.values():
-                stack.clear(slot)
+            self._forget(slot)
 
-    def fingerprint_of(self, adapter: TorchAdapter) -> str:
-        """Of a slot that holds exactly this adapter: the same stores, into one slot that nothing else writes."""
-        with torch.inference_mode():
-            alone = AdapterSlots(self._config, 1, self._rank_limit, self._like)
-        alone.store(0, adapter)
-        return alone.fingerprint(0)
+    @torch.inference_mode()
+    def weights_of(self, slot: int) -> torch.Tensor:
+        """What stands in the slot now: a view of the weights, as long as its adapter is."""
+        return self._weights[slot, : self._lengths[slot]]
 
+    @torch.inference_mode()
     def fingerprint(self, slot: int) -> str:
-        """SHA-256 (hex) over what stands in the slot, module by module; BASE_SLOT: over nothing."""
-        digest = hashlib.sha256()
-        if slot != BASE_SLOT:
-            for place in sorted(self.stacks):
-                for tensor in self.stacks[place].tensors(slot):
-                    digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        """SHA-256 (hex) over what stands in the slot; BASE_SLOT: over nothing."""
+        if slot == BASE_SLOT:
+            return hashlib.sha256().hexdigest()
+        table: list[np.ndarray] = [tensor[slot].cpu().numpy() for tensor in (self._places, self._scales)]
+        return fingerprint_of(self.weights_of(slot), *table)
+
+    def _forget(self, slot: int) -> None:
+        self._places[slot] = 0
+        self._scales[slot] = 0
+        self._lengths[slot] = 0

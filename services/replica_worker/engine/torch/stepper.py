@@ -12,9 +12,10 @@ from services.replica_worker.engine.schedule import Schedule
 from services.replica_worker.engine.sequence import Outcome, Sequence
 
 from .cache import KvCache
-from .lora import AdaptedRows
-from .model import LlamaModel, Step
+from .linear import Activation
+from .model import LlamaModel
 from .sampling import sample, uniform
+from .steps import step_of
 
 FAILED_STEPS_LIMIT = 3
 """After so many failed steps in a row the engine gives itself up."""
@@ -27,6 +28,8 @@ class Stepper:
 
     def __init__(self, model: LlamaModel, cache: KvCache, schedule: Schedule) -> None:
         self._model = model
+        self._kernels = model.kernels
+        self._device = model.device
         self._cache = cache
         self._failed_in_a_row = 0
         self.schedule = schedule
@@ -41,42 +44,19 @@ class Stepper:
         if not pieces:
             return []
         try:
-            logits = self._model.forward(self._step_of(pieces), self._cache)
+            step = step_of(pieces, self.schedule.running, self._kernels, self._device)
+            logits = self._model.forward(step, self._cache)
         except Exception as error:
             return self._fail(pieces, error)
         self._failed_in_a_row = 0
         return self._outcomes(self.schedule.advance(pieces), logits)
 
-    def _step_of(self, pieces: tuple[Piece, ...]) -> Step:
-        token_ids: list[int] = []
-        positions: list[int] = []
-        places: list[torch.Tensor] = []
-        slots: list[int] = []
-        sampled: list[int] = []
-        for piece in pieces:
-            sequence, count = self.schedule.running[piece.row], piece.stop - piece.start
-            token_ids += sequence.token_ids[piece.start : piece.stop]
-            positions += range(piece.start, piece.stop)
-            places.append(self._cache.places(sequence.blocks, piece.stop))
-            slots += [sequence.request.slot] * count
-            if piece.last:
-                sampled.append(len(token_ids) - 1)
-        device = self._cache.keys.device
-        return Step(
-            pieces=pieces,
-            token_ids=torch.tensor(token_ids, device=device),
-            positions=torch.tensor(positions, device=device),
-            places=tuple(places),
-            sampled=torch.tensor(sampled, dtype=torch.int64, device=device),
-            adapted=AdaptedRows.of(slots, device),
-        )
-
-    def _outcomes(self, sampled: list[Sequence], logits: torch.Tensor) -> list[Outcome]:
+    def _outcomes(self, sampled: list[Sequence], logits: Activation) -> list[Outcome]:
         if not sampled:
             return []
-        best, greedy = (column.tolist() for column in logits.max(dim=-1))
+        greedy, finite = self._kernels.best(logits.view)
         return [
-            (sequence, self._outcome(sequence, logits[i], greedy[i], abs(best[i]) < float("inf")))
+            (sequence, self._outcome(sequence, logits.tensor[i], greedy[i], finite[i]))
             for i, sequence in enumerate(sampled)
         ]
 
@@ -102,10 +82,10 @@ def _choose(sequence: Sequence, logits: torch.Tensor, greedy: int) -> int:
     if request.temperature <= 0.0:
         return greedy
     draw = uniform(request.seed, sequence.next_position)
-    return sample(logits, request.temperature, request.top_p, draw)
+    return sample(logits.float(), request.temperature, request.top_p, draw)
 
 
 def _probe(logits: torch.Tensor, top: int) -> Probe:
     finite = bool(logits.isfinite().all())
-    logprobs, token_ids = torch.log_softmax(logits, dim=-1).topk(min(top, len(logits)))
+    logprobs, token_ids = torch.log_softmax(logits.float(), dim=-1).topk(min(top, len(logits)))
     return Probe(finite=finite, token_ids=tuple(token_ids.tolist()), logprobs=tuple(logprobs.tolist()))

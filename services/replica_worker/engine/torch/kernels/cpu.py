@@ -1,0 +1,84 @@
+"""`port.Kernels` on a CPU: tensors are seen as numpy arrays, without a copy, by kernels that numba compiles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from .adapt import adapt
+from .attend import attend
+from .crew import Crew
+from .lanes import WIDTH
+from .port import RANK_MULTIPLE, Adapted, LayerCache, Norm, Packed, Rope, Rows, Stacks
+from .rotary import place
+from .rowwise import add_norm, best, gate, norm
+
+_WORTH_ROWS = 8
+_WORTH_TOKENS = 4096
+"""Below these a part is done sooner than another thread is woken."""
+
+
+class CpuKernels:
+    """float32 and bfloat16. Every width of the model must be a multiple of 16, head_dim of 32."""
+
+    def __init__(self, threads: int) -> None:
+        self._crew = Crew(threads)
+
+    def view(self, tensor: torch.Tensor) -> np.ndarray:
+        narrow = tensor.dtype == torch.bfloat16
+        array: np.ndarray = (tensor.view(torch.uint16) if narrow else tensor).numpy()
+        return array
+
+    def index(self, values: Any) -> np.ndarray:
+        return np.ascontiguousarray(values, dtype=np.int64)
+
+    def pack_a(self, a: torch.Tensor) -> torch.Tensor:
+        """[r / 4, in / 16, 4, 16]: four ranks of sixteen inputs side by side."""
+        rank, inner = a.shape
+        return a.view(rank // RANK_MULTIPLE, RANK_MULTIPLE, inner // WIDTH, WIDTH).permute(0, 2, 1, 3).reshape(-1)
+
+    def pack_b(self, b: torch.Tensor) -> torch.Tensor:
+        """[out / 16, r, 16]: all ranks of sixteen outputs side by side."""
+        rank, out = b.shape
+        return b.view(rank, out // WIDTH, WIDTH).permute(1, 0, 2).reshape(-1)
+
+    def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
+        """One memcpy on the caller's thread: torch would take the cores that the steps run on."""
+        np.copyto(self.view(into), self.view(source))
+
+    def split_adapted(self, adapted: Adapted) -> list[Adapted]:
+        count = len(adapted.rows)
+        parts = max(1, min(self._crew.threads, count // _WORTH_ROWS))
+        cuts = [count * part // parts for part in range(parts + 1)]
+        return [Adapted(adapted.rows[a:b], adapted.slots[a:b]) for a, b in itertools.pairwise(cuts)]
+
+    def split_rows(self, rows: Rows) -> list[Rows]:
+        parts = max(1, min(self._crew.threads, int(rows.positions.sum()) // _WORTH_TOKENS, len(rows.tiles)))
+        return [rows._replace(tiles=np.ascontiguousarray(rows.tiles[part::parts])) for part in range(parts)]
+
+    def adapt(self, y: np.ndarray, x: np.ndarray, stacks: Stacks, packed: Packed, parts: Sequence[Adapted]) -> None:
+        self._crew.run(adapt, (y, x, stacks, packed), parts)
+
+    def place(self, qkv: np.ndarray, rows: Rows, rope: Rope, cache: LayerCache) -> None:
+        place(qkv, rows, rope, cache)
+
+    def attend(self, mixed: np.ndarray, qkv: np.ndarray, cache: LayerCache, parts: Sequence[Rows]) -> None:
+        self._crew.run(attend, (mixed, qkv, cache), parts)
+
+    def norm(self, out: np.ndarray, x: np.ndarray, by: Norm) -> None:
+        norm(out, x, by)
+
+    def add_norm(self, out: np.ndarray, x: np.ndarray, delta: np.ndarray, by: Norm) -> None:
+        add_norm(out, x, delta, by)
+
+    def gate(self, out: np.ndarray, gate_up: np.ndarray) -> None:
+        gate(out, gate_up)
+
+    def best(self, logits: np.ndarray) -> tuple[list[int], list[bool]]:
+        token_ids, finite = np.empty(len(logits), np.int64), np.empty(len(logits), np.bool_)
+        best(logits, token_ids, finite)
+        return token_ids.tolist(), finite.tolist()

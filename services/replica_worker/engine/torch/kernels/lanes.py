@@ -1,0 +1,122 @@
+"""Sixteen float32 at a time: the words that the CPU kernels are written in.
+
+`Lanes` is one LLVM vector of sixteen floats; the compiler cuts it to whatever the processor has. Every
+operation below has one fixed order of arithmetic, no fast-math flag is set anywhere, and products are fused
+explicitly: so the source alone decides every last bit, whatever is computed beside it, by however many
+threads, and NaN and Inf behave as IEEE 754 says.
+
+Arrays are C-contiguous; an index counts elements from the array's beginning, whatever its shape. Arrays of
+uint16 hold bfloat16: widened by a shift on loading, rounded to nearest even on storing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, models, register_model
+
+WIDTH = 16
+
+F32, _I16, I32 = ir.FloatType(), ir.IntType(16), ir.IntType(32)
+FLOATS, _SHORTS, WORDS = (ir.VectorType(kind, WIDTH) for kind in (F32, _I16, I32))
+
+
+class Lanes(types.Type):
+    def __init__(self) -> None:
+        super().__init__(name="Lanes")
+
+
+lanes = Lanes()
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        super().__init__(dmm, fe_type, FLOATS)
+
+
+def constant(kind: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(kind, [value] * WIDTH)
+
+
+def _address(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
+    """A pointer to `kind` at the element of an array that the first two arguments name."""
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    return builder.bitcast(builder.gep(data, [args[1]]), kind.as_pointer())
+
+
+def _is_bfloat16(array_type: Any) -> bool:
+    if not isinstance(array_type, types.Array) or array_type.layout != "C":
+        raise TypeError(f"{array_type} is not a C-contiguous array")
+    return bool(array_type.dtype == types.uint16)
+
+
+def _round(builder: Any, wide: Any, words: Any, shorts: Any) -> Any:
+    """float32 bits (as integers `words`) -> bfloat16 bits, to nearest even; NaN stays NaN."""
+    bits = builder.bitcast(wide, words)
+
+    def number(value: int) -> Any:
+        return constant(words, value) if isinstance(words, ir.VectorType) else ir.Constant(words, value)
+
+    odd = builder.and_(builder.lshr(bits, number(16)), number(1))
+    rounded = builder.lshr(builder.add(bits, builder.add(odd, number(0x7FFF))), number(16))
+    is_nan = builder.fcmp_unordered("uno", wide, wide)
+    return builder.trunc(builder.select(is_nan, number(0x7FC0), rounded), shorts)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load(typingctx: Any, array: Any, at: Any) -> Any:
+    """Sixteen neighbours from `array[at]` on."""
+    narrow = _is_bfloat16(array)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = _SHORTS if narrow else FLOATS
+        read = builder.load(_address(context, builder, signature, args, kind))
+        read.align = 2 if narrow else 4
+        if not narrow:
+            return read
+        return builder.bitcast(builder.shl(builder.zext(read, WORDS), constant(WORDS, 16)), FLOATS)
+
+    return lanes(array, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store(typingctx: Any, array: Any, at: Any, value: Any) -> Any:
+    narrow = _is_bfloat16(array)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = _SHORTS if narrow else FLOATS
+        written = _round(builder, args[2], WORDS, _SHORTS) if narrow else args[2]
+        builder.store(written, _address(context, builder, signature, args, kind), align=2 if narrow else 4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def read(typingctx: Any, array: Any, at: Any) -> Any:
+    """One element, as float32."""
+    narrow = _is_bfloat16(array)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        one = builder.load(_address(context, builder, signature, args, _I16 if narrow else F32))
+        if not narrow:
+            return one
+        return builder.bitcast(builder.shl(builder.zext(one, I32), ir.Constant(I32, 16)), F32)
+
+    return types.float32(array, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def write(typingctx: Any, array: Any, at: Any, value: Any) -> Any:
+    """Store one float32 as an element."""
+    narrow = _is_bfloat16(array)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        written = _round(builder, args[2], I32, _I16) if narrow else args[2]
+        builder.store(written, _address(context, builder, signature, args, _I16 if narrow else F32))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.float32), generate

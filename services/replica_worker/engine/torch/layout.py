@@ -1,0 +1,82 @@
+"""How an adapter lies in memory: in host RAM exactly as in a slot, so that a load is one copy of its own bytes.
+
+Module after module, A then B, each in the order in which the kernels read it, ranks padded with zeros to a
+multiple that the kernels ask for; a table beside it says where every module begins. An adapter of a smaller
+rank or of fewer modules is smaller, in RAM and in the work of a step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import numpy as np
+import torch
+
+from services.replica_worker.engine.port import AdapterSpec
+
+from .adapter import CheckedAdapter, HostModule
+from .config import MODULES, ModelConfig
+from .kernels.port import RANK_MULTIPLE, Kernels
+
+
+class TorchAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One adapter in host RAM: `weights` flat in the engine's dtype, `places` [modules, 3] and `scales`
+    [modules] as `kernels.port.Stacks` has them for a slot."""
+
+    spec: AdapterSpec
+    weights: torch.Tensor
+    places: np.ndarray
+    scales: np.ndarray
+
+    @property
+    def size_bytes(self) -> int:
+        return self.weights.nbytes + self.places.nbytes + self.scales.nbytes
+
+
+def modules_of(config: ModelConfig) -> int:
+    """How many modules a model has; module m of layer l is number l * len(MODULES) + m."""
+    return config.layers * len(MODULES)
+
+
+def capacity_of(config: ModelConfig, rank_limit: int) -> int:
+    """How many numbers an adapter of the highest rank in every module has."""
+    return config.layers * padded(rank_limit) * sum(sum(config.shape_of(module)) for module in MODULES)
+
+
+def padded(rank: int) -> int:
+    return -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE
+
+
+def lay_out(adapter: CheckedAdapter, config: ModelConfig, kernels: Kernels, pinned: bool = False) -> TorchAdapter:
+    """Blocking. `pinned` host memory is what a GPU copies from without a detour."""
+    places = np.zeros((modules_of(config), 3), np.int64)
+    scales = np.zeros(modules_of(config), np.float32)
+    end = 0
+    for (layer, name), module in adapter.modules.items():
+        number, rank = layer * len(MODULES) + MODULES.index(name), padded(module.a.shape[1])
+        places[number] = end, end + rank * module.a.shape[0], rank
+        scales[number] = module.scale
+        end += rank * (module.a.shape[0] + module.b.shape[1])
+    dtype = next(iter(adapter.modules.values())).a.dtype
+    weights = torch.empty(end, dtype=dtype, pin_memory=pinned)
+    for (layer, name), module in adapter.modules.items():
+        begin, middle, rank = places[layer * len(MODULES) + MODULES.index(name)].tolist()
+        _fill(weights, (begin, middle), module, rank, kernels)
+    return TorchAdapter(spec=adapter.spec, weights=weights, places=places, scales=scales)
+
+
+def _fill(weights: torch.Tensor, at: tuple[int, int], module: HostModule, rank: int, kernels: Kernels) -> None:
+    a = torch.zeros((rank, module.a.shape[0]), dtype=weights.dtype)
+    b = torch.zeros((rank, module.b.shape[1]), dtype=weights.dtype)
+    a[: module.a.shape[1]], b[: module.b.shape[0]] = module.a.t(), module.b
+    weights[at[0] : at[0] + a.numel()] = kernels.pack_a(a)
+    weights[at[1] : at[1] + b.numel()] = kernels.pack_b(b)
+
+
+def fingerprint_of(weights: torch.Tensor, places: np.ndarray, scales: np.ndarray) -> str:
+    """SHA-256 (hex) over an adapter as it lies in memory, its table included."""
+    digest = hashlib.sha256()
+    for array in (places, scales, weights.cpu().view(torch.uint8).numpy()):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

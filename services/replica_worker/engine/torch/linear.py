@@ -1,0 +1,46 @@
+"""The base model's own product, and the memory that it shares with the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from .kernels.port import Array, Kernels
+
+
+class Activation(NamedTuple):
+    """One memory, seen twice: `tensor` [padded rows, width] by torch, `view` [n, width] by the kernels."""
+
+    tensor: torch.Tensor
+    view: Array
+
+
+class Linear:
+    """x [rows, in] -> [rows, out] of modules that share their input, one product for all of them."""
+
+    def __init__(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> None:
+        self._weight = torch.cat(tuple(weights)).t()
+        self._bias = torch.cat(tuple(biases)) if biases else None
+
+    def into(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        if self._bias is None:
+            torch.mm(x, self._weight, out=out)
+        else:
+            torch.addmm(self._bias, x, self._weight, out=out)
+
+
+def row_classes(most_rows: int, dtype: torch.dtype) -> tuple[int, ...]:
+    """The row counts that products are run with, ascending; a step is padded to the next of them.
+
+    Few, so that all can be warmed up. And on CPUs products of very few rows (one in bfloat16, up to three in
+    float32) take another code path, with other last bits: from here on a row is the same at every size.
+    """
+    smallest = 4 if dtype == torch.bfloat16 else 8
+    sizes = [*range(smallest, 32, smallest), *range(32, 160, 16), *range(160, most_rows + 64, 64)]
+    return tuple(size for at, size in enumerate(sizes) if at == 0 or sizes[at - 1] < most_rows)
+
+
+def activation(kernels: Kernels, memory: torch.Tensor, rows: int, padded_rows: int) -> Activation:
+    return Activation(memory[:padded_rows], kernels.view(memory[:rows]))
