@@ -257,39 +257,50 @@ def test_at_least_one_token_of_a_prompt_is_computed() -> None:
     assert engine.found_tokens == {"first": 0, "same": 48, "longer": 64, "shorter": 48}
 
 
-def test_what_made_a_sequence_fail_is_not_found_by_the_next() -> None:
-    engine = PaperEngine(blocks=60)
-    engine.submit(asking("before", 64, 2))
+def next_turn(engine: PaperEngine, name: str, digest: str = "") -> int:
+    """Have the prompt of a sequence computed anew, and then ask on from its answer; how much of that is found."""
+    former = asking(name, 96, 40)
+    engine.submit(asking("anew", 97, 1), digest)
     engine.run()
-    failing = engine.submit(asking("failing", 100, 9))
-    other = engine.submit(asking("beside", 100, 9))
-    engine.step()
-    engine.step()
-    assert failing.cached_tokens > 64
+    assert engine.found_tokens["anew"] == 0
+    turn = (*former.prompt_token_ids, *engine.answers[name], 7)
+    engine.submit(msgspec.structs.replace(former, request_id="turn", prompt_token_ids=turn), digest)
+    engine.run()
+    return engine.found_tokens["turn"]
+
+
+def test_an_answer_is_found_by_the_next_turn_even_if_its_prompt_was_computed_twice() -> None:
+    engine = PaperEngine(blocks=60)
+    engine.submit(asking("one", 96, 40))
+    engine.submit(asking("two", 96, 40))
+    engine.run()
+    turn = (*asking("one", 96, 40).prompt_token_ids, *engine.answers["two"], 7)
+    engine.submit(msgspec.structs.replace(asking("turn", 1, 2), prompt_token_ids=turn))
+    engine.run()
+    assert engine.found_tokens["turn"] == 128
+
+
+def test_what_made_a_sequence_fail_is_not_found_nor_what_others_compute_on_top_of_it() -> None:
+    engine = PaperEngine(blocks=60)
+    failing, beside = engine.submit(asking("failing", 96, 40)), engine.submit(asking("beside", 96, 40))
+    while not engine.answers["beside"]:
+        engine.step()
+    assert set(failing.blocks) & set(beside.blocks)
     engine.schedule.fail(failing, "planted")
     assert engine.schedule.broken_invariants() == []
     engine.run()
-    assert engine.answers["beside"] == alone(other.request)
-    engine.submit(asking("after", 100, 2))
-    engine.run()
-    assert engine.found_tokens["after"] == 0
-    engine.submit(asking("later", 130, 2))
-    engine.run()
-    assert engine.found_tokens["later"] == 96, "what others compute anew can be found as ever"
+    assert engine.answers["beside"] == alone(beside.request)
+    assert next_turn(engine, "beside") == 96
 
 
 def test_what_runs_while_its_adapter_is_forgotten_leaves_nothing() -> None:
     engine = PaperEngine(blocks=60)
-    engine.submit(asking("before", 64, 2), "bad")
-    engine.run()
-    running = engine.submit(asking("running", 100, 20), "bad")
-    engine.step()
-    assert running.found_tokens == 64
+    engine.submit(asking("running", 96, 40), "bad")
+    while not engine.answers["running"]:
+        engine.step()
     engine.schedule.forget("bad")
     engine.run()
-    engine.submit(asking("after", 100, 2), "bad")
-    engine.run()
-    assert engine.found_tokens["after"] == 0
+    assert next_turn(engine, "running", "bad") == 96
 
 
 def test_an_answer_is_found_by_the_next_turn_of_its_conversation() -> None:
