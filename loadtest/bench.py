@@ -1,14 +1,14 @@
-"""`make bench`: one run on this machine, from the engine alone to the whole fleet, into reports/bench.json.
+"""`make bench`: the whole fleet on this machine, into reports/bench.json.
 
-The engine is measured in a process of its own with nothing else running; then a fleet of one replica serves the same
-model and full-size adapters, and each request's first token is timed under the tier that its response header names.
+A fleet of one replica serves full-size adapters, and each request's first token is timed under the tier that its
+response header names. What the engine alone takes for such a request is measured first, in a process of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
+import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,15 +21,17 @@ from infra.local.layout import Layout
 from infra.local.temporary import TemporaryFleet, temporary_fleet
 from infra.models.fetch import ensure_base_model
 from loadtest.driver import drive
+from loadtest.engine_cases import FirstToken, Peer
+from loadtest.engine_peer import RunningPeer
 from loadtest.measures import Seen, quantile
 from loadtest.report import Figure, table, write_report
 from loadtest.workload import Arrival
 from shared.messages.reports import TIERS
 
-ENGINE_ADAPTERS = 32
 FLEET_ADAPTERS = 12
 SLOTS, IN_RAM = 4, 6
 SAMPLES = 24
+ENGINE_SAMPLES, PROMPT_TOKENS = 40, 40
 PROMPT = "My parcel has not arrived. What can I do?"
 TTFT_TARGET_S = 1.0
 _TENANT = "bench"
@@ -38,21 +40,26 @@ _TENANT = "bench"
 def main() -> None:
     model = ensure_base_model(Layout(Path(".lorafleet").resolve()).models, None, _say)
     with tempfile.TemporaryDirectory(prefix="lorafleet-bench-") as folder:
-        adapters = [write_random_adapter(model, Path(folder) / f"a{at:02d}", 16, at) for at in range(ENGINE_ADAPTERS)]
-        _say("engine: decode speed by rows and distinct adapters")
-        engine = measure_engine(model, adapters)
+        adapters = [write_random_adapter(model, Path(folder) / f"a{at:02d}", 16, at) for at in range(FLEET_ADAPTERS)]
+        _say("engine: first token")
+        engine_ttft_s = measure_engine(model, adapters[0], Path(folder) / "engine.log")
         _say("fleet: first token by tier")
-        seen = measure_fleet(model, adapters[:FLEET_ADAPTERS], Path(folder) / "fleet")
-    figures = {**engine_figures(engine), **fleet_figures(seen, engine["engine_ttft_s.p50"])}
+        seen = measure_fleet(model, adapters, Path(folder) / "fleet")
+    figures = fleet_figures(seen, engine_ttft_s)
     _say(table(figures))
     _say(f"written {write_report('bench', figures)}")
 
 
-def measure_engine(model: Path, adapters: Sequence[Path]) -> dict[str, float]:
-    argv = [sys.executable, "-m", "services.replica_worker.engine.measure", str(model), *map(str, adapters)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
+def measure_engine(model: Path, adapter: Path, log: Path) -> float:
+    """The median time (s) to the first token of a request whose adapter is in a slot. Raises PeerFailed."""
+    told = Peer(model=str(model), adapters=(str(adapter),), slots=1)
+    engine = RunningPeer([sys.executable, "-m", "loadtest.engine_torch"], told, {}, log)
+    try:
+        engine.ready()
+        question = FirstToken(prompt_tokens=PROMPT_TOKENS, adapted=True)
+        return statistics.median(engine.ask(question)[0] for _ in range(ENGINE_SAMPLES))
+    finally:
+        engine.close()
 
 
 def measure_fleet(model: Path, adapters: Sequence[Path], home: Path) -> list[Seen]:
@@ -103,11 +110,6 @@ def _register(fleet: TemporaryFleet, folder: Path) -> str:
     if done.returncode:
         raise RuntimeError(done.stderr)
     return alias
-
-
-def engine_figures(engine: dict[str, float]) -> dict[str, Figure]:
-    named = {name: value for name, value in engine.items() if name.startswith("tokens_per_s")}
-    return {name: Figure(value=round(value, 1), unit="token/s") for name, value in named.items()}
 
 
 def fleet_figures(seen: Sequence[Seen], engine_ttft_s: float) -> dict[str, Figure]:

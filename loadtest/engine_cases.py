@@ -51,11 +51,10 @@ class Loads(msgspec.Struct, frozen=True, kw_only=True, tag="loads"):
 
 
 class ColdStart(msgspec.Struct, frozen=True, kw_only=True, tag="cold_start"):
-    """The time (s) to the first token of a request whose adapter is on disk; with `probe`, a probe of that adapter
-    shares the request's first step, as the proof of effect does."""
+    """The time (s) to the first token of a request whose adapter is on disk; with `probe`, the probe of the proof of
+    effect enters the batch with it, and the token waits for what it finds."""
 
     prompt_tokens: int
-    probe_tokens: int
     probe: bool
 
 

@@ -22,14 +22,12 @@ Timed = Callable[[int], Awaitable[float]]
 
 
 class Loader:
-    """`specs` and `files` are those of the adapters, `slots` those that may be written over."""
+    """`adapters` are files with what is to be done with them; `slots` may be written over."""
 
-    def __init__(
-        self, engine: Engine, specs: Sequence[AdapterSpec], files: Sequence[Path], slots: Sequence[int]
-    ) -> None:
+    def __init__(self, engine: Engine, adapters: Sequence[tuple[Path, AdapterSpec]], slots: Sequence[int]) -> None:
         self._engine = engine
-        self._specs = specs
-        self._files = files
+        self._files = [file for file, _ in adapters]
+        self._specs = [spec for _, spec in adapters]
         self._slots = slots
         self._next = 0
 

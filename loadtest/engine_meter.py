@@ -53,20 +53,19 @@ class Meter:
         return [after - before for before, after in pairwise(stamps)]
 
     async def first_token(self, case: FirstToken) -> Answer:
-        """See FirstToken. A salt of its own keeps the prefix cache out of it."""
+        """See FirstToken."""
         began_s = time.perf_counter()
-        at_s = await self.first_token_at_s(0 if case.adapted else BASE_SLOT, case.prompt_tokens)
-        return [at_s - began_s]
+        self.submit_alone(0 if case.adapted else BASE_SLOT, case.prompt_tokens)
+        return [await self.step_at_s() - began_s]
 
-    async def first_token_at_s(self, slot: int, prompt_tokens: int) -> float:
+    def submit_alone(self, slot: int, prompt_tokens: int) -> None:
+        """One request for one token, which the next step brings. A salt of its own keeps the prefix cache out."""
         self._steps.forget()
         request = self._request(slot, prompt_of(0, prompt_tokens))
         self._engine.submit(msgspec.structs.replace(request, max_tokens=1, cache_salt=request.request_id))
-        at_s, _ = await self._steps.next()
-        return at_s
 
     async def step_at_s(self) -> float:
-        """When the next step of the running streams came."""
+        """When the next step that brought tokens came."""
         at_s, _ = await self._steps.next()
         return at_s
 

@@ -6,6 +6,7 @@ in turns and a noisy machine is as noisy for one as for the other.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import msgspec
 from loadtest.engine_cases import Answer, Failed, Measured, Peer, Question, Ready
 
 _ROOT = Path(__file__).parent.parent
-_SAID_LINES = 5
+_SAID_LINES, _END_S = 5, 20.0
 
 
 class PeerFailed(Exception):
@@ -31,14 +32,15 @@ class RunningPeer:
     def __init__(self, argv: list[str], peer: Peer, environ: Mapping[str, str], log: Path) -> None:
         self._log = log
         threads = {name: str(peer.threads) for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS")}
-        self._process = subprocess.Popen(
-            [*argv, msgspec.json.encode(peer).decode()],
-            cwd=_ROOT,
-            env={**os.environ, **threads, **environ},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log.open("wb"),
-        )
+        with log.open("wb") as said:
+            self._process = subprocess.Popen(
+                [*argv, msgspec.json.encode(peer).decode()],
+                cwd=_ROOT,
+                env={**os.environ, **threads, **environ},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+            )
 
     def ready(self) -> str:
         """What it calls itself. Blocks until it has started. Raises PeerFailed."""
@@ -63,12 +65,15 @@ class RunningPeer:
     def close(self) -> None:
         """End it and wait for its end. Idempotent."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
 
     def _hear(self) -> Ready | Measured | Failed:
         assert self._process.stdout is not None

@@ -23,7 +23,7 @@ ROWS, DISTINCT = (1, 8, 32), (1, 4, 8, 32)
 LONG_CONTEXT, LONG_CONTEXT_TOKENS = "context512", 513
 """One token more than whole KV blocks: only that one is computed again when the prompt comes back."""
 PREFILL_TOKENS = 512
-COLD_PROMPT_TOKENS, PROBE_TOKENS = 128, 8
+COLD_PROMPT_TOKENS = 128
 TIERS: tuple[Tier, ...] = ("store_to_disk", "disk_to_ram", "ram_to_slot")
 _STEPS = {1: 32, 8: 24, 32: 16}
 
@@ -99,7 +99,7 @@ def _one_request() -> Iterator[Visit]:
         yield Visit(key=key, peer=OURS, question=FirstToken(prompt_tokens=PREFILL_TOKENS, adapted=adapted))
     for _ in range(4):
         for key, probe in (("cold.alone", False), ("cold.probed", True)):
-            case = ColdStart(prompt_tokens=COLD_PROMPT_TOKENS, probe_tokens=PROBE_TOKENS, probe=probe)
+            case = ColdStart(prompt_tokens=COLD_PROMPT_TOKENS, probe=probe)
             yield Visit(key=key, peer=OURS, question=case)
 
 

@@ -9,14 +9,14 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Awaitable
 from itertools import pairwise
 from pathlib import Path
 
-from loadtest.engine_cases import Answer, ColdStart, Decode, FirstToken, Gaps, Loads, Memory, Peer, Question, prompt_of
+from loadtest.engine_cases import Answer, ColdStart, Decode, FirstToken, Gaps, Loads, Memory, Peer, Question
 from loadtest.engine_loads import Loader
 from loadtest.engine_meter import Meter, Steps
 from loadtest.engine_peer import own_stdout, serve, told
+from services.replica_worker.core.effect import TOP, probe_prompt
 from services.replica_worker.engine.port import AdapterSpec, Engine
 from services.replica_worker.engine.torch.engine import TorchEngine
 from services.replica_worker.engine.torch.policy import TorchPolicy
@@ -42,6 +42,7 @@ class TorchPeer:
     async def start(self) -> str:
         """Returns the engine's name and build. Raises EngineFailed."""
         info = await self._engine.start(self._steps.on_step)
+        self._vocabulary_size = info.vocabulary_size
         for slot in range(self._slots):
             await self._engine.load(slot, await self._engine.read(*self._adapters[slot % len(self._adapters)]))
         return f"{info.name} ({info.build})"
@@ -78,10 +79,11 @@ class TorchPeer:
     async def _cold_start(self, case: ColdStart) -> Answer:
         began_s = time.perf_counter()
         slot = await self._loader.disk_to_slot()
-        answers: list[Awaitable[object]] = [self._meter.first_token_at_s(slot, case.prompt_tokens)]
-        if case.probe:
-            answers.append(self._engine.probe(prompt_of(1, case.probe_tokens), slot))
-        await asyncio.gather(*answers)
+        probe = self._engine.probe(probe_prompt(self._vocabulary_size), slot, TOP) if case.probe else None
+        self._meter.submit_alone(slot, case.prompt_tokens)
+        await self._meter.step_at_s()
+        if probe:
+            await probe
         return [time.perf_counter() - began_s]
 
 

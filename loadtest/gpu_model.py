@@ -67,6 +67,8 @@ def write_random_model(folder: Path, shape: Shape, device: torch.device) -> Path
     for name, sizes in files.items():
         tensors = {tensor: _random(size, device).cpu() for tensor, size in sizes.items()}
         save_file(tensors, folder / f"{name}.safetensors", metadata={"format": "pt"})
+    places = {tensor: f"{name}.safetensors" for name, sizes in files.items() for tensor in sizes}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
     return folder
 
 
@@ -94,6 +96,7 @@ def _config(shape: Shape) -> dict[str, object]:
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
         "max_position_embeddings": 4096,
+        "model_type": "llama",
         "num_attention_heads": shape.heads,
         "num_hidden_layers": shape.layers,
         "num_key_value_heads": shape.heads,

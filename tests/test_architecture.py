@@ -62,7 +62,7 @@ LAYERS = (
     Layer(
         r"loadtest\.(engine|gpu)_\w+",
         own=(
-            *("loadtest", "infra", "services.replica_worker.engine", "services.replica_worker.io"),
+            *("loadtest", "infra", *(f"services.replica_worker.{name}" for name in ("core", "engine", "io"))),
             *("shared.base_model", "shared.messages", "shared.store"),
         ),
         others=_ANY,
