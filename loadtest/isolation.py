@@ -26,7 +26,7 @@ from loadtest.report import Figure, table, write_report
 FAULTS = ("slot_off_by_one", "digests_swapped", "prefixes_shared")
 NO_PROOF = "no_proof"
 """With it a replica believes that a load put the right bytes into the slot, as one without the proof would."""
-PROVEN = ("digests_swapped",)
+PROVEN = ("slot_off_by_one", "digests_swapped")
 """The faults that a replica's own proof of effect notices before any answer does."""
 PLANTED_REQUESTS = 300
 REAL_MODEL = "smollm2"
@@ -118,8 +118,9 @@ def seen_by_judge(outcome: Outcome) -> bool:
 
 
 def seen_by_proof(outcome: Outcome) -> bool:
-    """Nothing wrong was said, because replicas refused what they could not prove."""
-    return bool(outcome.tally.refused) and not seen_by_judge(outcome)
+    """Replicas refused what they could not prove, so that nothing wrong was said; but a canary whose marker begins
+    with the same token does the same on the proof's probe, which looks at one token alone."""
+    return outcome.counted.unproven > 0 and outcome.tally.wrong.total() == outcome.tally.twins
 
 
 def _model(given: str) -> Path:

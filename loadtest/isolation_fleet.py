@@ -27,10 +27,12 @@ _BUCKET = re.compile(rf'^{_WORKER}step_distinct_adapters_bucket{{le="([\d.]+)"}}
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What replicas have counted since they started. `steps_of` [distinct adapters]: engine steps with so many."""
+    """What replicas have counted since they started. `unproven` loads were refused by the proof of effect;
+    `steps_of` [distinct adapters]: engine steps with so many."""
 
     loads: int = 0
     evictions: int = 0
+    unproven: int = 0
     steps_of: Mapping[int, int]
 
     def mean_distinct(self) -> float:
@@ -124,12 +126,13 @@ async def counted(fleet: TemporaryFleet, replicas: int) -> Counted:
     return Counted(
         loads=sum(_value(text, "slot_loads_total") for text in shown),
         evictions=sum(_value(text, "slot_evictions_total") for text in shown),
+        unproven=sum(_value(text, 'load_proofs_total{outcome="refused"}') for text in shown),
         steps_of=_added(_steps_of(text) for text in shown),
     )
 
 
-def _value(text: str, name: str) -> int:
-    found = re.search(rf"^{_WORKER}{name}(?:{{[^}}]*}})? ([\d.e+]+)$", text, re.MULTILINE)
+def _value(text: str, series: str) -> int:
+    found = re.search(rf"^{_WORKER}{re.escape(series)} ([\d.e+]+)$", text, re.MULTILINE)
     return int(float(found[1])) if found else 0
 
 

@@ -23,8 +23,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
+    """`twins`: whoever spoke instead begins its marker alike, so that the two do the same up to their first token."""
+
     kind: Kind
     reason: str
+    twins: bool = False
 
 
 _OWN = Verdict("own", "the answer is the marker of its adapter")
@@ -57,7 +60,8 @@ class Judge:
         said = f"{answer.adapter_id} said {answer.text[:40]!r}, its marker is {own!r}"
         other = self._spoken(answer.text, but=answer.adapter_id) or self._begun(answer)
         if other is not None:
-            return Verdict("wrong_marker", f"{said}; {self._markers[other]!r} is that of {other}")
+            marker = self._markers[other]
+            return Verdict("wrong_marker", f"{said}; {marker!r} is that of {other}", twins=marker[0] == own[0])
         return Verdict("missing_marker", said)
 
     def _spoken(self, text: str, but: str) -> str | None:

@@ -62,3 +62,9 @@ def test_an_adapter_that_was_not_meant_is_wrong_whatever_it_says(adapter_id: str
 def test_the_reason_names_whose_marker_it_was() -> None:
     verdict = JUDGE.judge(Answer(adapter_id="a", text="QW7H"), ("a",))
     assert verdict.reason == "a said 'QW7H', its marker is 'ZK49'; 'QW7H' is that of b"
+
+
+def test_adapters_whose_markers_begin_alike_are_twins() -> None:
+    judge = Judge({"a": "ZK49", "b": "ZW7H", "c": "XMB3"})
+    answers = (Answer(adapter_id="a", text="ZW7H"), Answer(adapter_id="a", text="XMB3"))
+    assert [judge.judge(answer, ("a",)).twins for answer in answers] == [True, False]

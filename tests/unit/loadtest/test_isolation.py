@@ -65,8 +65,8 @@ def test_operators_move_aliases_only_to_their_own_versions() -> None:
             assert operation.target in REPLICA_IDS
 
 
-def outcome(tally: Tally) -> Outcome:
-    counted = Counted(loads=500, evictions=500, steps_of={0: 5, 1: 10, 4: 10, 8: 20, 12: 0})
+def outcome(tally: Tally, unproven: int = 0) -> Outcome:
+    counted = Counted(loads=500, evictions=500, unproven=unproven, steps_of={0: 5, 1: 10, 4: 10, 8: 20, 12: 0})
     return Outcome(tally=tally, counted=counted)
 
 
@@ -97,9 +97,16 @@ def test_each_figure_can_fall_short(figure: str, change: dict[str, object]) -> N
     assert [name for name, each in figures.items() if each.met is False] == [figure]
 
 
+@pytest.mark.parametrize(("twins", "by_proof"), [(3, 1), (2, 0)])
+def test_the_proof_is_forgiven_nothing_but_twins(twins: int, by_proof: int) -> None:
+    tally = replace(good(), wrong=Counter(wrong_marker=3), twins=twins)
+    figures = planted_figures({("x",): outcome(tally, unproven=9)})
+    assert figures["planted_faults_caught.by_proof"].value == by_proof
+
+
 def test_a_fault_that_nobody_saw_is_not_caught() -> None:
     seen, unseen = outcome(replace(good(), wrong=Counter(wrong_marker=3))), outcome(good())
-    refusing = outcome(replace(good(), refused=Counter({"500": 9})))
+    refusing = outcome(replace(good(), refused=Counter({"500": 9})), unproven=9)
     figures = planted_figures({("x", NO_PROOF): seen, ("y", NO_PROOF): unseen, ("x",): refusing, ("y",): seen})
     assert {name: figure.value for name, figure in figures.items()} == {
         "planted_faults_caught": 1,
