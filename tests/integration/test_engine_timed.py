@@ -46,6 +46,15 @@ class TestTightTimedEngine(ExactTightCases):
         async for one in started(msgspec.structs.replace(POLICY, kv_tokens=TIGHT_KV_TOKENS), tmp_path):
             yield one
 
+    async def test_what_can_never_fit_is_refused_in_one_sentence(self, subject: Subject) -> None:
+        assert subject.info.kv_tokens == TIGHT_KV_TOKENS < subject.info.max_context_tokens
+        for length, max_tokens in ((10, TIGHT_KV_TOKENS), (TIGHT_KV_TOKENS, 10)):
+            request = greedy(f"large-{length}", prompt_of(1, length), max_tokens=max_tokens)
+            sentence = await subject.error_of(request) or ""
+            assert f"{length + max_tokens} tokens never fit the KV cache of {TIGHT_KV_TOKENS}" in sentence
+        fits = greedy("fits", prompt_of(1, 10), max_tokens=TIGHT_KV_TOKENS - 10)
+        assert [len(answer) for answer in await subject.answers(fits)] == [TIGHT_KV_TOKENS - 10]
+
 
 class TestTimedEngine(ExactEngineSuite):
     async def test_the_mix_checker_notices_a_wrong_slot(

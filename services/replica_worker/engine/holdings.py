@@ -44,10 +44,8 @@ class Holdings:
 
     def publish(self, sequence: Sequence) -> None:
         """Let others find its full blocks, now that they are computed."""
-        if not self._shares(sequence):
-            return
         full = sequence.cached_tokens // BLOCK_TOKENS
-        if full == sequence.published_blocks:
+        if full == sequence.published_blocks or not self._shares(sequence):
             return
         keys = sequence.prefix_keys()
         for at in range(sequence.published_blocks, full):
