@@ -47,7 +47,7 @@ class Core:
         self._streams: dict[Sequence, Any] = {}
         self._numbers = 0
         self._on_outputs: OnOutputs = lambda outputs: None
-        self._heard_at_s = time.monotonic()
+        self._heard_at_s = 0.0
         self._answers: set[asyncio.Future[Any]] = set()
         self._orders: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._sending: asyncio.Task[None] | None = None
@@ -55,6 +55,7 @@ class Core:
 
     def begin(self, on_outputs: OnOutputs) -> None:
         self._on_outputs = on_outputs
+        self._heard_at_s = time.monotonic()
         self._sending = asyncio.create_task(self._send(), name="vllm-orders")
 
     async def close(self) -> None:
