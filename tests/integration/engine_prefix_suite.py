@@ -77,19 +77,19 @@ class PrefixCases:
         assert subject.engine.load_figures().kv_bytes_used == 0
 
     async def test_c23_requests_that_leave_in_any_state_hold_nothing(self, subject: Subject) -> None:
+        """Waiting, within their prompt, while they produce, after their end, and twice."""
         names = [f"r{at}" for at in range(MAX_ROWS + 6)]
         for at, name in enumerate(names):
             length = (4, CHUNK_TOKENS, 300)[at % 3]
             subject.engine.submit(greedy(name, prompt_of(at % 5, length), max_tokens=6 + at % 7))
-        subject.engine.abort(names[-1])
-        for at, name in enumerate(names):
-            if at % 4 == 0:
-                await subject.log.until_tokens(names[0] if at == 0 else names[at - 1], 1)
-                subject.engine.abort(name)
-        subject.engine.abort(names[0])
-        left = [name for at, name in enumerate(names[:-1]) if at % 4]
-        await subject.log.until_ended(*left)
+        leaving = [name for at, name in enumerate(names) if at % 4 == 0]
+        subject.engine.abort(leaving[-1])
+        for name in leaving:
+            await subject.log.until_tokens(names[names.index(name) + 1], 1)
+            subject.engine.abort(name)
+        staying = [name for name in names if name not in leaving]
+        await subject.log.until_ended(*staying)
         await subject.answers(greedy("last", prompt_of(1), max_tokens=1))
         figures = subject.engine.load_figures()
         assert (figures.running, figures.waiting, figures.tokens_in_flight, figures.kv_bytes_used) == (0, 0, 0, 0)
-        assert all(len(subject.log.tokens[name]) == 6 + names.index(name) % 7 for name in left)
+        assert all(len(subject.log.tokens[name]) == 6 + names.index(name) % 7 for name in staying)
