@@ -87,8 +87,7 @@ class _Round:
         for line in sorted(self._lines, key=lambda line: self._rank(line, sparing_loads=False)):
             if len(self._load) + self._view.loads_in_flight >= self._policy.loads_at_once:
                 return
-            if line[0].key is not None and line[0].key not in self._place_of:
-                self._claim(line[0])
+            self._claim(line[0])
 
     def _close(self) -> tuple[int | None, str]:
         """One slot is closed as long as somebody has waited too long for one. The slot that is closed stays the same
@@ -129,9 +128,11 @@ class _Round:
         self._start.append(Start(request_id=first.request_id, reason=self._why(first)))
 
     def _claim(self, first: Waiting) -> bool:
-        """Give its adapter a slot, if one can be had for it."""
+        """Give its adapter a slot, if it has none and one can be had for it."""
+        if first.key is None or first.key in self._place_of:
+            return False
         place, why = self._victim(first)
-        if place is None or first.key is None:
+        if place is None:
             return False
         self._taken.add(place.slot)
         if place.key is not None:

@@ -125,8 +125,15 @@ class Dispatcher:
         self._due = False
         if self._closed:
             return
-        self._refuse_known()
-        decided = next_batch(self._view(), self._policy)
+        try:
+            self._refuse_known()
+            self._apply(next_batch(self._view(), self._policy))
+        except Exception as error:  # nobody else would notice: those who wait must not wait for ever
+            _log.exception("a decision failed, and with it all who waited for one", error=error)
+            for ticket in list(self._waiting.values()):
+                self._fail(ticket, error)
+
+    def _apply(self, decided: Dispatch) -> None:
         self.waits = decided.waits
         for start in decided.start:
             self._begin(self._waiting[start.request_id], start.reason)
