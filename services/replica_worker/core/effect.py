@@ -24,7 +24,7 @@ _MEASURABLE = 4.0
 
 _FLOOR = {"float32": 0.002, "bfloat16": 0.05}
 """By dtype, what may differ although nothing is wrong: a few times what SmolLM2 and the tiny model showed when the
-same prompt ran alone, beside 31 others, and with another number of threads (docs/decisions/0009)."""
+same prompt ran alone, beside 31 others, and with another number of threads (docs/decisions/0010)."""
 _UNKNOWN_FLOOR = 0.05
 _NOISE_MARGIN = 4.0
 _RELATIVE = 0.02

@@ -39,7 +39,7 @@ class SlotKeeper(Protocol):
     def keep(self, proof: SlotProof) -> None:
         """The slot stays as it is until `succeed` or `fail`: those who ride may all leave before."""
 
-    def doubt(self, proof: SlotProof, error: Exception) -> None:
+    def doubt(self, record: AdapterRecord, error: Exception) -> None:
         """The first try went wrong, and nobody is on the slot any more."""
 
     async def reload(self, proof: SlotProof) -> None:
@@ -157,7 +157,7 @@ class SlotProof:
             self.phase = Phase.AGAIN
             for rider in self._riders:
                 rider.withdraw()
-            self._keeper.doubt(self, doubt)
+            self._keeper.doubt(self.record, doubt)
             await self._once_more()
 
     async def _once_more(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from services.replica_worker.core.slot_decisions import Acquired, InUse, MustLoad, Resident
 from services.replica_worker.core.slots import SlotTable
-from services.replica_worker.engine.port import AdapterUnusable
+from services.replica_worker.engine.port import AdapterUnusable, HostAdapter
 from services.replica_worker.tiers.effect import Effects
 from services.replica_worker.tiers.errors import AdapterFailed, EffectWrong
 from services.replica_worker.tiers.ground import Ground
@@ -106,10 +106,10 @@ class SlotTier:
     def keep(self, proof: SlotProof) -> None:
         self.table.retain(proof.slot)
 
-    def doubt(self, proof: SlotProof, error: Exception) -> None:
+    def doubt(self, record: AdapterRecord, error: Exception) -> None:
         self.mismatches += isinstance(error, EffectWrong)
         self._on_outcome("tried again")
-        _log.warning("a load is tried again", adapter_id=proof.record.adapter_id, slot=proof.slot, reason=str(error))
+        _log.warning("a load is tried again", adapter_id=record.adapter_id, reason=str(error))
 
     async def reload(self, proof: SlotProof) -> None:
         """Into the same slot, from the file: the copy in RAM may be what is wrong."""
@@ -157,7 +157,7 @@ class SlotTier:
         self._freed()
 
     async def _copy(self, record: AdapterRecord, slot: int) -> None:
-        host = await self._ram.hold(record)
+        host = await self._host(record)
         async with self._copying:
             with self._ram.pinned(record.key):
                 try:
@@ -165,6 +165,18 @@ class SlotTier:
                 except AdapterUnusable as error:
                     reason = f"the engine cannot apply {record.adapter_id}: {error}"
                     raise AdapterFailed(reason, elsewhere=False) from error
+
+    async def _host(self, record: AdapterRecord) -> HostAdapter:
+        """Its copy in RAM; one that is another adapter's is read anew, once."""
+        host = await self._ram.hold(record)
+        if (wrong := _another(host, record)) is not None:
+            self.doubt(record, wrong)
+            self._ram.discard(record.key)
+            host = await self._ram.hold(record)
+        if (wrong := _another(host, record)) is not None:
+            self._on_outcome("refused")
+            raise wrong
+        return host
 
     async def _abandon(self, slot: int) -> None:
         """Nothing of a load that failed may stay in the slot, whatever the engine says about it."""
@@ -186,6 +198,17 @@ class SlotTier:
     def _freed(self) -> None:
         for tell in self._on_freed:
             tell()
+
+
+def _another(host: HostAdapter, record: AdapterRecord) -> EffectWrong | None:
+    """Two adapters can do the same on the probe, and still not be the same."""
+    if host.spec.digest == record.digest:
+        return None
+    return EffectWrong(
+        f"the copy of {record.adapter_id} in RAM is another adapter's",
+        expected=f"digest {record.digest}",
+        found=f"digest {host.spec.digest}",
+    )
 
 
 def _tell_nobody(record: AdapterRecord, error: Exception | None) -> None:

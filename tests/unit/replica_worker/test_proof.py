@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.replica_worker.engine.port import EngineFailed
+from services.replica_worker.engine.port import EngineFailed, HostAdapter
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.contracts.catalog import FINGERPRINT
 from shared.messages.desired import AdapterRecord
@@ -132,6 +132,26 @@ async def test_a_copy_in_ram_that_is_somebody_elses_is_read_anew(replica: Rig) -
     heard = await replica.caller.run(replica.request("r1", one))
     assert heard.token_ids == expected
     assert outcomes(replica)["tried again"] == 1
+
+
+async def test_a_ram_tier_that_gives_somebody_elses_for_ever_is_refused_whatever_that_one_does(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    """Also if it does the same on the probe: here nothing does anything."""
+    engine.no_effect = True
+    one, two = [await replica.register(f"acme-{at}") for at in range(2)]
+    ram = replica.replica.loader.ram
+    hold = ram.hold
+
+    async def swapped(record: AdapterRecord) -> HostAdapter:
+        return await hold(two if record == one else one)
+
+    ram.hold = swapped  # type: ignore[method-assign]
+    heard = await replica.caller.run(replica.request("r1", one))
+    assert (refused(heard).code, refused(heard).elsewhere) == ("adapter_failed", True)
+    assert "in RAM is another adapter's" in refused(heard).message
+    assert outcomes(replica) == {"tried again": 1, "refused": 1}
+    assert replica.replica.reporter.report().quarantined == 1
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["on record", "of another build"])
