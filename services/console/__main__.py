@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.local.connection import NotConfigured, find_connection
+from infra.local.connection import Connection, NotConfigured, find_connection
 from services.console.arguments import parser
 from services.console.commands.output import Output
-from services.console.core.outcome import INTERRUPTED, OK, UNREACHABLE
+from services.console.commands.probe import Prober, Wish
+from services.console.core.outcome import INTERRUPTED, OK, UNREACHABLE, USAGE
 from services.console.io.admin import Admin, CommandFailed
 from services.console.io.chat import Door
+from services.console.io.meters import Meters
+from shared.runtime.clock import SystemClock
+from shared.runtime.metrics import Metrics
+from shared.runtime.probe import ProbeServer
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,9 +50,28 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.needs == "door":
         arguments.run(arguments, Door(connection.url, connection.api_key), out)
         return OK
+    if arguments.needs == "probe":
+        return asyncio.run(_probe(arguments, connection, out))
     with Admin(connection.admin_url, connection.admin_key) as admin:
         arguments.run(arguments, admin, out)
     return OK
+
+
+async def _probe(arguments: argparse.Namespace, connection: Connection, out: Output) -> int:
+    wish = Wish(
+        rate_per_s=arguments.rate, for_s=arguments.for_s, canaries=arguments.canaries, base=arguments.base
+    )  # fmt: skip
+    metrics = Metrics("probe")
+    server = ProbeServer(arguments.metrics_port, metrics, lambda: None)
+    try:
+        await server.start()
+    except OSError as error:
+        raise CommandFailed(f"Port {arguments.metrics_port} cannot be served: {error.strerror}.", USAGE) from error
+    try:
+        with Admin(connection.admin_url, connection.admin_key) as admin:
+            return await Prober(admin, connection.url, Meters(metrics), SystemClock(), out).run(wish)
+    finally:
+        await server.stop()
 
 
 def _run_local(arguments: argparse.Namespace) -> int:

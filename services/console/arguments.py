@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from services.console.commands import access, adapters, bases, fleet
+from services.console.core.probing import seconds_of
 from shared.messages.adapters import STATES
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every leaf sets `run`; `needs` says what it is called with: "admin", "door" or "local". What asks the admin
-    address can answer in JSON."""
+    """Every leaf sets `run`; `needs` says what it is called with: "admin", "door", "probe" or "local". What asks the
+    admin address can answer in JSON."""
     root = argparse.ArgumentParser(prog="lorafleet", description="Serve thousands of LoRA adapters on one base model.")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _local(commands)
@@ -54,6 +56,30 @@ def _fleet(commands: argparse._SubParsersAction) -> None:
     chat.add_argument("--max-tokens", type=int, default=200)
     chat.add_argument("--verbose", action="store_true", help="also print adapter, tier and request id")
     chat.set_defaults(needs="door")
+    _probe(commands)
+
+
+def _probe(commands: argparse._SubParsersAction) -> None:
+    probe = _leaf(commands, "probe", "probe", "ask canaries now and then: does every adapter speak for itself?")
+    probe.add_argument("--rate", type=_rate, default=1.0, help="questions a second (default 1)")
+    probe.add_argument("--for", dest="for_s", type=_seconds, metavar="DURATION", help="90s, 10m, 1h; else until Ctrl-C")
+    probe.add_argument("--canaries", type=Path, metavar="FOLDER", help="bring in the canaries in it first")
+    probe.add_argument("--base", help="base model hash (default: the only one with a ready replica)")
+    probe.add_argument("--metrics-port", type=int, default=0, metavar="PORT", help="serve /metrics on 127.0.0.1")
+    probe.set_defaults(needs="probe")
+
+
+def _rate(text: str) -> float:
+    if (rate := float(text)) > 0:
+        return rate
+    raise argparse.ArgumentTypeError(f"{text} is not above 0")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _adapters(commands: argparse._SubParsersAction) -> None:

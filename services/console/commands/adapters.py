@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,20 +25,40 @@ _POLL_S = 0.2
 def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     """Upload the weights of a folder and register them; with --wait, until they are active."""
     folder = _only_folder(arguments.folder)
-    weights = folder / "adapter_model.safetensors"
-    config = _read_config(folder, weights)
-    checksum = _sha256(weights)
+    described = describe(folder)
     identity = Identity(
         tenant_id=arguments.tenant,
-        adapter_id=arguments.id or f"{arguments.tenant}-{folder.resolve().name}-{checksum[:8]}",
-        version=arguments.version or checksum[:8],
+        adapter_id=arguments.id or f"{arguments.tenant}-{folder.resolve().name}-{described.checksum[:8]}",
+        version=arguments.version or described.checksum[:8],
         base_model_hash=arguments.base or default_base(admin),
     )
-    uri = admin.upload(weights, checksum)
-    answer = admin.post("/internal/adapters", registration(config, identity, uri, checksum, arguments.alias))
+    answer = announce(admin, described, identity, arguments.alias)
     if arguments.wait:
-        answer = _wait(admin, identity.adapter_id, arguments.timeout)
+        answer = settled(admin, identity.adapter_id, arguments.timeout)
     out.record(answer, f"{answer['adapter_id']} is {answer['status']}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """A PEFT folder: what its config says, and its weights with their SHA-256."""
+
+    config: PeftConfig
+    weights: Path
+    checksum: str
+
+
+def describe(folder: Path) -> Described:
+    """Raises CommandFailed for a folder that PEFT has not written."""
+    weights = folder / "adapter_model.safetensors"
+    return Described(config=_read_config(folder, weights), weights=weights, checksum=_sha256(weights))
+
+
+def announce(admin: Admin, described: Described, identity: Identity, alias: str | None) -> dict[str, Any]:
+    """Upload and register; the answer says how far it has come."""
+    uri = admin.upload(described.weights, described.checksum)
+    body = registration(described.config, identity, uri, described.checksum, alias)
+    answer: dict[str, Any] = admin.post("/internal/adapters", body)
+    return answer
 
 
 def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
@@ -85,7 +106,8 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _wait(admin: Admin, adapter_id: str, timeout_s: float) -> dict[str, Any]:
+def settled(admin: Admin, adapter_id: str, timeout_s: float) -> dict[str, Any]:
+    """The adapter once it is active. Raises CommandFailed when it ends otherwise, or takes longer."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         answer: dict[str, Any] = admin.get(_path(adapter_id))

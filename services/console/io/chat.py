@@ -19,6 +19,18 @@ class Door:
         self._url = url
         self._headers = {"Authorization": f"Bearer {key}"}
 
+    def models(self) -> set[str]:
+        """What this key may call; nothing while the gateway does not know the key yet."""
+        try:
+            answer = httpx.get(f"{self._url}/v1/models", headers=self._headers, trust_env=False)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _no_answer(self._url, error) from error
+        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE):
+            return set()
+        if answer.status_code != 200:
+            raise CommandFailed(_message(answer.text), exit_code(answer.status_code))
+        return {model["id"] for model in answer.json()["data"]}
+
     def stream(self, body: dict[str, Any]) -> Iterator[tuple[dict[str, str], str]]:
         """Yields (response headers, text delta). Raises CommandFailed, also when the stream breaks off, however
         politely: an answer has ended when it says so."""
@@ -38,8 +50,12 @@ class Door:
                     if line.startswith("data: "):
                         yield dict(answer.headers), _delta(line[6:])
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise CommandFailed(f"No answer from {self._url}: is the fleet up? ({error})", UNREACHABLE) from error
+            raise _no_answer(self._url, error) from error
         raise CommandFailed("The answer broke off before its end.", BROKEN)
+
+
+def _no_answer(url: str, error: Exception) -> CommandFailed:
+    return CommandFailed(f"No answer from {url}: is the fleet up? ({error})", UNREACHABLE)
 
 
 def _delta(payload: str) -> str:

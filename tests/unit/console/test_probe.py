@@ -1,0 +1,141 @@
+"""`lorafleet probe` as its operator sees it, against a fleet that answers by script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from services.console.__main__ import main
+from services.console.core.outcome import BROKEN, OK, REFUSED, USAGE
+from services.console.core.probing import TENANT, canary_for
+from services.console.io.meters import Meters
+from shared.runtime.metrics import Metrics
+from tests.support.scripted_http import Answer, Asked, answering
+
+BASE_HASH = "b" * 64
+CANARY = canary_for("ZK49", "0123456789abcdef")
+
+
+class Fleet:
+    """One address for both doors. `says` is the canary's answer, None: it is refused."""
+
+    def __init__(self) -> None:
+        self.says: str | None = "ZK49"
+        self.adapters: list[dict[str, Any]] = [{"adapter_id": CANARY.adapter_id, "base_model_hash": BASE_HASH}]
+        self.asked: list[Asked] = []
+
+    def answer(self, asked: Asked) -> Answer:
+        self.asked.append(asked)
+        if asked.path == "/v1/chat/completions":
+            return self._chat(json.loads(asked.body)["model"])
+        answers: dict[tuple[str, str], Any] = {
+            ("POST", "/internal/tenants"): {"tenant_id": TENANT},
+            ("GET", "/internal/base-models"): {"base_models": [{"base_model_hash": BASE_HASH, "name": "tiny"}]},
+            ("GET", f"/internal/adapters?tenant_id={TENANT}&status=active"): {"adapters": self.adapters},
+            ("POST", "/internal/keys"): {"api_key": "lf-probe", "key_id": "k7"},
+            ("DELETE", "/internal/keys/k7"): {},
+            ("GET", "/v1/models"): {"data": [{"id": "tiny"}, {"id": CANARY.alias}]},
+        }
+        return Answer(200, json.dumps(answers[asked.method, asked.path]).encode())
+
+    def _chat(self, model: str) -> Answer:
+        if model != CANARY.alias:
+            return _stream("Hello", "base")
+        if self.says is None:
+            return Answer(503, json.dumps({"error": {"message": "Nobody is free."}}).encode())
+        return _stream(self.says, CANARY.adapter_id)
+
+
+def _stream(text: str, adapter_id: str) -> Answer:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": "stop"}
+    body = f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n"
+    return Answer(200, body.encode(), {"x-adapter-id": adapter_id})
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    fleet = Fleet()
+    with answering(fleet.answer) as address:
+        for name, value in {"URL": address, "ADMIN_URL": address, "API_KEY": "k", "ADMIN_KEY": "a"}.items():
+            monkeypatch.setenv(f"LORAFLEET_{name}", value)
+        yield fleet
+
+
+def probe(*words: str) -> int:
+    return main(["probe", "--rate", "50", "--for", "0.4s", *words])
+
+
+def test_right_answers_are_one_line_and_the_key_is_gone_afterwards(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert probe() == OK
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.endswith(" own, 0 wrong_marker, 0 missing_marker, 0 failed\n")
+    assert (fleet.asked[-1].method, fleet.asked[-1].path) == ("DELETE", "/internal/keys/k7")
+    models = {json.loads(asked.body)["model"] for asked in fleet.asked if asked.path == "/v1/chat/completions"}
+    assert models == {CANARY.alias, "tiny"}
+
+
+@pytest.mark.parametrize(("says", "kind"), [("Hello", "missing_marker"), ("", "missing_marker")])
+def test_a_wrong_answer_is_a_line_and_the_exit_code(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], says: str, kind: str
+) -> None:
+    fleet.says = says
+    assert probe() == REFUSED
+    [first, *_] = capsys.readouterr().err.splitlines()
+    assert f" {kind} {CANARY.alias}: {CANARY.adapter_id} said {says!r}, its marker is 'ZK49'" in first
+
+
+def test_a_fleet_that_does_not_answer_its_canaries_is_no_wrong_answer(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.says = None
+    assert probe("--json") == OK  # the base answered
+    counts = json.loads(capsys.readouterr().out)
+    assert counts["failed"] > counts["own"] > 0
+
+
+def test_without_canaries_it_says_how_to_get_some(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet.adapters = [{"adapter_id": "other", "base_model_hash": BASE_HASH}]
+    assert probe() == USAGE
+    assert "lorafleet probe --canaries FOLDER" in capsys.readouterr().err
+
+
+def test_a_folder_whose_marker_cannot_be_an_id_is_named(
+    fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "canary.json").write_text('{"marker": "hello world"}')
+    (folder / "adapter_model.safetensors").write_bytes(b"x")
+    (folder / "adapter_config.json").write_text('{"r": 8, "lora_alpha": 8, "target_modules": ["up_proj"]}')
+    assert probe("--canaries", str(tmp_path)) == USAGE
+    assert capsys.readouterr().err.startswith(f"{folder} cannot be brought in: the marker 'hello world'")
+
+
+@pytest.mark.parametrize("words", [("--rate", "0"), ("--for", "1d")])
+def test_a_wrong_word_is_refused_before_anything_is_asked(fleet: Fleet, words: tuple[str, str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["probe", *words])
+    assert ended.value.code == USAGE
+    assert fleet.asked == []
+
+
+def test_its_metrics_have_the_names_that_the_guide_alerts_on() -> None:
+    metrics = Metrics("probe")
+    meters = Meters(metrics)
+    meters.answers.labels("wrong_marker").inc()
+    families = {each.name for each in text_string_to_metric_families(metrics.exposition().decode())}
+    named = ("answers", "answer_seconds", "last_answer_timestamp_seconds")
+    assert {f"lorafleet_probe_{name}" for name in named} <= families
+
+
+def test_no_answer_at_all_is_no_proof(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
+    monkeypatch.setattr(fleet, "_chat", lambda model: Answer(503, b"{}"))
+    assert probe() == BROKEN
