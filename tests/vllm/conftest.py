@@ -68,7 +68,7 @@ class Workshop:
         engine = self._engine
         if engine is None or not _works(engine):
             return
-        for request_id in list(self.log.tokens):
+        for request_id in list(engine._desk.ledger.live):
             engine.abort(request_id)
         for slot in range(self._policy.slots):
             await engine.clear(slot)

@@ -94,6 +94,22 @@ async def test_an_eviction_that_vllm_decides_on_is_noticed_at_the_next_load(subj
         subject.engine.load_figures()
 
 
+async def test_a_worker_that_cannot_say_what_it_holds_breaks_the_engine(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = core_of(engine_of(subject))
+    adapter, honest = await subject.read(0), core.ask
+
+    async def ask(method: str, *args: object) -> list[Any]:
+        return await honest("no such method" if method == "standing" else method, *args)
+
+    monkeypatch.setattr(core, "ask", ask)
+    with pytest.raises(EngineFailed, match="vLLM's worker failed at 'no such method'"):
+        await subject.engine.load(0, adapter)
+    with pytest.raises(EngineFailed, match="no such method"):
+        subject.engine.load_figures()
+
+
 async def test_an_id_never_comes_back(subject: Subject) -> None:
     """vLLM serves what it still holds under an id, whatever the request says; so one slot, many ids."""
     seen: set[int] = set()

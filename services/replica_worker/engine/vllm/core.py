@@ -101,8 +101,14 @@ class Core:
         await self._answer(lambda: self._llm.add_lora(_lora(place)))
 
     async def ask(self, method: str, *args: object) -> list[Any]:
-        """What a method of the worker extension returns, from every worker."""
-        return list(await self._answer(lambda: self._llm.collective_rpc(method, args=args)))
+        """What a method of the worker extension returns, from every worker. Raises EngineFailed: whatever it was
+        to do to the slots, nobody knows how far it came."""
+        try:
+            return list(await self._answer(lambda: self._llm.collective_rpc(method, args=args)))
+        except EngineFailed:
+            raise
+        except Exception as error:
+            raise EngineFailed(f"vLLM's worker failed at {method!r}: {error}") from error
 
     async def forget_prefixes(self) -> None:
         """Empty the prefix cache; what running requests have computed stays."""

@@ -12,6 +12,7 @@ import hashlib
 import shutil
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
+from typing import Any
 
 from services.replica_worker.engine.desk import Desk
 from services.replica_worker.engine.port import (
@@ -169,11 +170,11 @@ class VllmEngine:
 
     async def _empty(self, slot: int) -> None:
         """Nothing of the slot's adapter is left in vLLM when this returns, also after a load that failed."""
-        ledger, core = self._desk.ledger, self._started().core
-        ledger.check_writable(slot)
-        ledger.empty(slot)
+        self._started()
+        self._desk.ledger.check_writable(slot)
+        self._desk.ledger.empty(slot)
         if (place := self._places.of(slot)) is not None:
-            await core.ask("vacate", place.lora_id)
+            await self._ask("vacate", place.lora_id)
             self._places.leave(slot)
 
     async def _stand(self, place: Place) -> None:
@@ -185,10 +186,18 @@ class VllmEngine:
             raise
         except Exception as error:
             raise self._explained(error, place) from error
-        for standing in await core.ask("standing"):
+        for standing in await self._ask("standing"):
             if wrong := self._places.disagreement(set(standing)):
                 self._fail(EngineFailed(wrong))
                 raise EngineFailed(wrong)
+
+    async def _ask(self, method: str, *args: object) -> list[Any]:
+        """Of the worker, about its slots. One that cannot say breaks the engine."""
+        try:
+            return await self._started().core.ask(method, *args)
+        except EngineFailed as failure:
+            self._fail(failure)
+            raise
 
     def _explained(self, error: Exception, place: Place) -> Exception:
         if trouble := self._started().core.trouble():
