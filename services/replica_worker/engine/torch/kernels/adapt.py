@@ -12,7 +12,7 @@ import numpy as np
 
 from .arithmetic import ZERO, add, fma, splat, total
 from .compiled import compiled
-from .lanes import WIDTH, load, store
+from .lanes import WIDTH, load, spread, store
 from .port import MOST_RANKS
 
 RANKS = 4
@@ -75,10 +75,10 @@ def _expand_one(y, y_at, columns, side, low):
     for c in range(y_at, y_at + columns, WIDTH):
         s0, s1, s2, s3 = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
         for r in range(0, rank, RANKS):
-            s0 = fma(splat(low[0, r]), load(weights, at), s0)
-            s1 = fma(splat(low[0, r + 1]), load(weights, at + WIDTH), s1)
-            s2 = fma(splat(low[0, r + 2]), load(weights, at + 2 * WIDTH), s2)
-            s3 = fma(splat(low[0, r + 3]), load(weights, at + 3 * WIDTH), s3)
+            s0 = fma(spread(low, r), load(weights, at), s0)
+            s1 = fma(spread(low, r + 1), load(weights, at + WIDTH), s1)
+            s2 = fma(spread(low, r + 2), load(weights, at + 2 * WIDTH), s2)
+            s3 = fma(spread(low, r + 3), load(weights, at + 3 * WIDTH), s3)
             at += RANKS * WIDTH
         store(y, c, add(load(y, c), add(add(s0, s1), add(s2, s3))))
 
@@ -94,10 +94,10 @@ def _expand_two(y, y_at, columns, side, low):
         for r in range(0, rank, RANKS):
             b0, b1 = load(weights, at), load(weights, at + WIDTH)
             b2, b3 = load(weights, at + 2 * WIDTH), load(weights, at + 3 * WIDTH)
-            s0, t0 = fma(splat(low[0, r]), b0, s0), fma(splat(low[1, r]), b0, t0)
-            s1, t1 = fma(splat(low[0, r + 1]), b1, s1), fma(splat(low[1, r + 1]), b1, t1)
-            s2, t2 = fma(splat(low[0, r + 2]), b2, s2), fma(splat(low[1, r + 2]), b2, t2)
-            s3, t3 = fma(splat(low[0, r + 3]), b3, s3), fma(splat(low[1, r + 3]), b3, t3)
+            s0, t0 = fma(spread(low, r), b0, s0), fma(spread(low, MOST_RANKS + r), b0, t0)
+            s1, t1 = fma(spread(low, r + 1), b1, s1), fma(spread(low, MOST_RANKS + r + 1), b1, t1)
+            s2, t2 = fma(spread(low, r + 2), b2, s2), fma(spread(low, MOST_RANKS + r + 2), b2, t2)
+            s3, t3 = fma(spread(low, r + 3), b3, s3), fma(spread(low, MOST_RANKS + r + 3), b3, t3)
             at += RANKS * WIDTH
         store(y, first + c, add(load(y, first + c), add(add(s0, s1), add(s2, s3))))
         store(y, second + c, add(load(y, second + c), add(add(t0, t1), add(t2, t3))))

@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .lanes import FLOATS, I32, WIDTH, WORDS, constant, lanes
+from .lanes import FLOATS, I32, WIDTH, WORDS, constant, fill, lanes
 
 ZERO = np.float32(0.0)
 
@@ -18,12 +18,7 @@ ZERO = np.float32(0.0)
 @intrinsic  # type: ignore[untyped-decorator]
 def splat(typingctx: Any, value: Any) -> Any:
     """One number in all lanes."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        first = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), args[0], ir.Constant(I32, 0))
-        return builder.shuffle_vector(first, ir.Constant(FLOATS, ir.Undefined), ir.Constant(WORDS, [0] * WIDTH))
-
-    return lanes(types.float32), generate
+    return lanes(types.float32), lambda context, builder, signature, args: fill(builder, args[0])
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -106,13 +101,9 @@ def first_lanes(typingctx: Any, count: Any, a: Any, otherwise: Any) -> Any:
     """The first `count` lanes of `a`, and `otherwise` in the rest, whatever stands in `a` there."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        number = builder.trunc(args[0], I32) if args[0].type.width > 32 else args[0]
-        head = builder.insert_element(ir.Constant(WORDS, ir.Undefined), number, ir.Constant(I32, 0))
-        counts = builder.shuffle_vector(head, head, ir.Constant(WORDS, [0] * WIDTH))
-        rest = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), args[2], ir.Constant(I32, 0))
-        others = builder.shuffle_vector(rest, rest, ir.Constant(WORDS, [0] * WIDTH))
-        kept = builder.icmp_signed("<", ir.Constant(WORDS, list(range(WIDTH))), counts)
-        return builder.select(kept, args[1], others)
+        places = ir.Constant(WORDS, list(range(WIDTH)))
+        kept = builder.icmp_signed("<", places, fill(builder, builder.trunc(args[0], I32)))
+        return builder.select(kept, args[1], fill(builder, args[2]))
 
     return lanes(types.intp, lanes, types.float32), generate
 

@@ -1,7 +1,7 @@
 """Attention over a block cache on a CPU: online softmax, block by block from position 0 to the row's own.
 
-The rows of a tile, and the query heads that share a key head, use each block of keys and values together,
-widened once. What a single query computes, and in which order, is the same in every tile.
+The query heads that share a key head use each block of keys and values together, and so do the rows of a
+tile, which widens it once for all. What a single query computes, and in which order, is the same in every tile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from .arithmetic import ZERO, add, exp2, first_lanes, fma, largest, mul, splat, total
 from .compiled import compiled
-from .lanes import WIDTH, load, store
+from .lanes import WIDTH, load, spread, store
 
 BLOCK = WIDTH
 """A block of the cache holds as many tokens as a vector has lanes: one vector is one dimension of a block."""
@@ -27,13 +27,14 @@ _ONE = np.float32(1.0)
 
 class _Work(NamedTuple):
     """Of one tile and key head, all float32: `queries` and `sums` [count, head_dim], `scores` of one block
-    [count, 16], and per query the total weight so far and the largest score so far."""
+    [count, 16], and per query the total weight and the largest score so far, and what the last block left of it."""
 
     queries: Any
     sums: Any
     scores: Any
     weights: Any
     largests: Any
+    kept: Any
 
 
 @compiled
@@ -44,37 +45,41 @@ def _widen(into, source, at):
 
 @compiled
 def _score_one(work, i, keys):
-    queries = work.queries
+    queries, q = work.queries, i * work.queries.shape[1]
     s0, s1, s2, s3 = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
+    source, k = keys
     for d in range(0, queries.shape[1], PHASES):
-        k = d * BLOCK
-        s0 = fma(splat(queries[i, d]), load(keys, k), s0)
-        s1 = fma(splat(queries[i, d + 1]), load(keys, k + BLOCK), s1)
-        s2 = fma(splat(queries[i, d + 2]), load(keys, k + 2 * BLOCK), s2)
-        s3 = fma(splat(queries[i, d + 3]), load(keys, k + 3 * BLOCK), s3)
+        s0 = fma(spread(queries, q + d), load(source, k), s0)
+        s1 = fma(spread(queries, q + d + 1), load(source, k + BLOCK), s1)
+        s2 = fma(spread(queries, q + d + 2), load(source, k + 2 * BLOCK), s2)
+        s3 = fma(spread(queries, q + d + 3), load(source, k + 3 * BLOCK), s3)
+        k += PHASES * BLOCK
     store(work.scores, i * BLOCK, add(add(s0, s1), add(s2, s3)))
 
 
 @compiled
 def _score_two(work, i, keys):
     """Queries i and i + 1."""
-    queries = work.queries
+    queries, head_dim = work.queries, work.queries.shape[1]
+    q, r = i * head_dim, (i + 1) * head_dim
     s0, s1, s2, s3 = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
     t0, t1, t2, t3 = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
-    for d in range(0, queries.shape[1], PHASES):
-        k = d * BLOCK
-        k0, k1, k2, k3 = load(keys, k), load(keys, k + BLOCK), load(keys, k + 2 * BLOCK), load(keys, k + 3 * BLOCK)
-        s0, t0 = fma(splat(queries[i, d]), k0, s0), fma(splat(queries[i + 1, d]), k0, t0)
-        s1, t1 = fma(splat(queries[i, d + 1]), k1, s1), fma(splat(queries[i + 1, d + 1]), k1, t1)
-        s2, t2 = fma(splat(queries[i, d + 2]), k2, s2), fma(splat(queries[i + 1, d + 2]), k2, t2)
-        s3, t3 = fma(splat(queries[i, d + 3]), k3, s3), fma(splat(queries[i + 1, d + 3]), k3, t3)
+    source, k = keys
+    for d in range(0, head_dim, PHASES):
+        k0, k1 = load(source, k), load(source, k + BLOCK)
+        k2, k3 = load(source, k + 2 * BLOCK), load(source, k + 3 * BLOCK)
+        s0, t0 = fma(spread(queries, q + d), k0, s0), fma(spread(queries, r + d), k0, t0)
+        s1, t1 = fma(spread(queries, q + d + 1), k1, s1), fma(spread(queries, r + d + 1), k1, t1)
+        s2, t2 = fma(spread(queries, q + d + 2), k2, s2), fma(spread(queries, r + d + 2), k2, t2)
+        s3, t3 = fma(spread(queries, q + d + 3), k3, s3), fma(spread(queries, r + d + 3), k3, t3)
+        k += PHASES * BLOCK
     store(work.scores, i * BLOCK, add(add(s0, s1), add(s2, s3)))
     store(work.scores, (i + 1) * BLOCK, add(add(t0, t1), add(t2, t3)))
 
 
 @compiled
 def _soften(work, i, visible):
-    """Scores of a block -> shares against the largest so far; returns by how much what was before shrinks."""
+    """Scores of a block -> shares against the largest so far; `kept` says by how much what was before shrinks."""
     seen = first_lanes(visible, load(work.scores, i * BLOCK), _NOTHING)
     top, before = largest(seen), work.largests[i]
     if before > top:
@@ -83,22 +88,31 @@ def _soften(work, i, visible):
     shares = first_lanes(visible, exp2(add(seen, splat(-top))), ZERO)
     store(work.scores, i * BLOCK, shares)
     work.weights[i] = work.weights[i] * kept + total(shares)
-    work.largests[i] = top
-    return kept
+    work.largests[i], work.kept[i] = top, kept
 
 
 @compiled
-def _mix(work, i, visible, values, kept):
-    """sums[i] = sums[i] · kept + the block's `visible` values by their shares; the rest is never touched."""
-    sums, shares, factor, head_dim = work.sums, work.scores, splat(kept), work.sums.shape[1]
-    for d in range(0, head_dim, 2 * WIDTH):
-        at = i * head_dim + d
-        s0, s1 = mul(load(sums, at), factor), mul(load(sums, at + WIDTH), factor)
+def _mix(work, i, visible, values):
+    """sums[i] = sums[i] · kept[i] + the block's `visible` values by their shares; the rest is never touched."""
+    sums, shares, head_dim = work.sums, work.scores, work.sums.shape[1]
+    source, v_at = values
+    factor, at, wide = spread(work.kept, i), i * head_dim, head_dim - head_dim % (4 * WIDTH)
+    for d in range(0, wide, 4 * WIDTH):
+        s0, s1 = mul(load(sums, at + d), factor), mul(load(sums, at + d + WIDTH), factor)
+        s2, s3 = mul(load(sums, at + d + 2 * WIDTH), factor), mul(load(sums, at + d + 3 * WIDTH), factor)
         for t in range(visible):
-            share, v = splat(shares[i, t]), t * head_dim + d
-            s0, s1 = fma(share, load(values, v), s0), fma(share, load(values, v + WIDTH), s1)
-        store(sums, at, s0)
-        store(sums, at + WIDTH, s1)
+            share, v = spread(shares, i * BLOCK + t), v_at + t * head_dim + d
+            s0, s1 = fma(share, load(source, v), s0), fma(share, load(source, v + WIDTH), s1)
+            s2, s3 = fma(share, load(source, v + 2 * WIDTH), s2), fma(share, load(source, v + 3 * WIDTH), s3)
+        store(sums, at + d, s0)
+        store(sums, at + d + WIDTH, s1)
+        store(sums, at + d + 2 * WIDTH, s2)
+        store(sums, at + d + 3 * WIDTH, s3)
+    for d in range(wide, head_dim, WIDTH):
+        s0 = mul(load(sums, at + d), factor)
+        for t in range(visible):
+            s0 = fma(spread(shares, i * BLOCK + t), load(source, v_at + t * head_dim + d), s0)
+        store(sums, at + d, s0)
 
 
 @compiled
@@ -123,7 +137,8 @@ def _finish(mixed, work, begin, at, group):
 
 @compiled
 def _use_block(work, block, group, keys, values):
-    """`block` = (first position of the block, position of the tile's first row)."""
+    """`block` = (first position of the block, position of the tile's first row); `keys` and `values` =
+    (where they are, from which element on)."""
     start, position = block
     count = work.queries.shape[0]
     first = max(0, start - position) * group
@@ -132,8 +147,9 @@ def _use_block(work, block, group, keys, values):
     if (count - first) % 2:
         _score_one(work, count - 1, keys)
     for i in range(first, count):
-        visible = min(BLOCK, position + i // group - start + 1)
-        _mix(work, i, visible, values, _soften(work, i, visible))
+        _soften(work, i, min(BLOCK, position + i // group - start + 1))
+    for i in range(first, count):
+        _mix(work, i, min(BLOCK, position + i // group - start + 1), values)
 
 
 @compiled
@@ -142,6 +158,7 @@ def _work_for(count, head_dim):
         np.empty((count, head_dim), np.float32),
         np.empty((count, head_dim), np.float32),
         np.empty((count, BLOCK), np.float32),
+        np.empty(count, np.float32),
         np.empty(count, np.float32),
         np.empty(count, np.float32),
     )
@@ -154,7 +171,7 @@ def attend(mixed, qkv, cache, rows):
     _, kv_heads, head_dim, _ = keys.shape
     group = mixed.shape[1] // head_dim // kv_heads
     positions, sequences, tables, tiles = rows
-    block_keys, block_values = np.empty(head_dim * BLOCK, np.float32), np.empty(head_dim * BLOCK, np.float32)
+    wide_keys, wide_values = np.empty(head_dim * BLOCK, np.float32), np.empty(head_dim * BLOCK, np.float32)
     for tile in range(tiles.shape[0]):
         begin, end = tiles[tile]
         work = _work_for((end - begin) * group, head_dim)
@@ -163,7 +180,11 @@ def attend(mixed, qkv, cache, rows):
             work.sums[:], work.weights[:], work.largests[:] = ZERO, ZERO, _NOTHING
             for block in range(positions[end - 1] // BLOCK + 1):
                 at = (tables[sequences[begin], block] * kv_heads + head) * head_dim * BLOCK
-                _widen(block_keys, keys, at)
-                _widen(block_values, values, at)
-                _use_block(work, (block * BLOCK, positions[begin]), group, block_keys, block_values)
+                where = block * BLOCK, positions[begin]
+                if end - begin == 1:
+                    _use_block(work, where, group, (keys, at), (values, at))
+                else:
+                    _widen(wide_keys, keys, at)
+                    _widen(wide_values, values, at)
+                    _use_block(work, where, group, (wide_keys, 0), (wide_values, 0))
             _finish(mixed, work, begin, head * group * head_dim, group)

@@ -110,13 +110,17 @@ def read(typingctx: Any, array: Any, at: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def write(typingctx: Any, array: Any, at: Any, value: Any) -> Any:
-    """Store one float32 as an element."""
-    narrow = _is_bfloat16(array)
+def spread(typingctx: Any, array: Any, at: Any) -> Any:
+    """One float32 element in all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        written = _round(builder, args[2], I32, _I16) if narrow else args[2]
-        builder.store(written, _address(context, builder, signature, args, _I16 if narrow else F32))
-        return context.get_dummy_value()
+        return fill(builder, builder.load(_address(context, builder, signature, args, F32)))
 
-    return types.void(array, types.intp, types.float32), generate
+    return lanes(array, types.intp), generate
+
+
+def fill(builder: Any, value: Any) -> Any:
+    """A vector with one number in all lanes."""
+    kind = ir.VectorType(value.type, WIDTH)
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
+    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(WORDS, [0] * WIDTH))
