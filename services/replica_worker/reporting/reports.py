@@ -73,7 +73,7 @@ class Reporter:
             assignment_epoch=self._assignment_epoch(),
             golden=by.standing.golden,
             unproven_slots=by.loader.slots.unproven,
-            effect_mismatches=by.loader.slots.mismatches,
+            effect_mismatches=by.loader.slots.copying.mismatches,
             quarantined=by.loader.failures.quarantined(now_s),
             queued_tokens=self._generation.dispatcher.queued_tokens,
         )

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from services.replica_worker.core.admission import Refusal
 from services.replica_worker.engine.port import EngineFailed, EngineRequest, StepToken
 from services.replica_worker.means import Means
-from services.replica_worker.requests.admission import Admission, RefusedHere, refusal_of
+from services.replica_worker.requests.admission import Admission, RefusedHere
 from services.replica_worker.requests.answers import Answers
+from services.replica_worker.requests.counting import Counting
 from services.replica_worker.requests.dispatch import Dispatcher
 from services.replica_worker.requests.gateways import Gateways
 from services.replica_worker.requests.proving import until_proven
 from services.replica_worker.requests.running import Running
-from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.bus.port import BusUnavailable, Ids
 from shared.messages.generation import Cancel, Cancelled, GenerateRequest, Replay, Replayed, TokenChunk
 from shared.messages.reports import GatewayReport
@@ -30,6 +30,7 @@ class Generation:
         self._admission = Admission(means, self.dispatcher)
         self._answers = Answers(means.bus, means.identity)
         self._gateways = Gateways(means)
+        self._counting = Counting(means, self.dispatcher)
         self._open: dict[str, Running] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -63,24 +64,11 @@ class Generation:
         self._gateways.hear(report.gateway_id)
 
     def on_step(self, tokens: Sequence[StepToken]) -> None:
-        """All tokens of one engine step make one frame for each gateway."""
-        chunks: list[tuple[str, TokenChunk]] = []
-        adapters: set[str] = set()
-        for token in tokens:
-            running = self._open.get(token.request_id)
-            if running is None or not running.submitted or running.hold_back(token, self._by.clock.now_s()):
-                continue
-            if running.request.digest is not None:
-                adapters.add(running.request.digest)
-            chunk = running.advance(token)
-            chunks.append((running.request.gateway_id, chunk))
-            self._count(running, len(chunk.token_ids))
-            if chunk.finish is not None:
-                if token.finish is None:  # a stop string is ours, the engine knows nothing of it
-                    self._by.watch.engine.abort(token.request_id)
-                self._end(running, chunk.finish.reason)
-        self._by.frames.write(chunks)
-        self._by.meters.distinct_adapters.observe(len(adapters))
+        """All tokens of one engine step make one frame for each gateway; those of unproven slots wait."""
+        now_s = self._by.clock.now_s()
+        served = [(each, token) for token in tokens if (each := self._open.get(token.request_id)) and each.submitted]
+        self._counting.step(running for running, _ in served)
+        self._send([token for running, token in served if not running.hold_back(token, now_s)])
 
     async def tick(self) -> None:
         """Deadlines and leases; to be called several times a second."""
@@ -117,8 +105,7 @@ class Generation:
         await asyncio.gather(*admissions, return_exceptions=True)
 
     async def _admit(self, running: Running) -> None:
-        request = running.request
-        with bind(request_id=request.request_id, adapter_id=request.adapter_id):
+        with bind(request_id=running.request.request_id, adapter_id=running.request.adapter_id):
             try:
                 prepared = await self._admission.prepare(running)
                 await until_proven(running, prepared, self._by.watch.engine)
@@ -127,8 +114,6 @@ class Generation:
                 self._submit(running, prepared)
             except RefusedHere as error:
                 await self._refuse(running, error.refusal)
-            except (AdapterFailed, AdapterUnavailable) as error:  # what came of the proof
-                await self._refuse(running, refusal_of(error))
             except BusUnavailable as error:
                 self._stop(running, "unanswered")
                 _log.warning("an answer could not be sent, so the request is dropped", reason=str(error))
@@ -150,10 +135,23 @@ class Generation:
         _log.info("a request runs", tier=running.tier, prompt_tokens=running.prompt_tokens)
 
     def _let_go(self, running: Running) -> None:
-        """Its slot is proven: what the request has produced meanwhile is a step of its own."""
-        now_s = self._by.clock.now_s()
-        self._by.meters.proof_wait_s.observe(now_s - (running.held_since_s or now_s))
-        self.on_step(running.let_go())
+        """Its slot is proven: what the request has produced meanwhile may leave."""
+        self._counting.proof(running)
+        self._send(running.let_go())
+
+    def _send(self, tokens: Sequence[StepToken]) -> None:
+        chunks: list[tuple[str, TokenChunk]] = []
+        for token in tokens:
+            if (running := self._open.get(token.request_id)) is None:
+                continue  # a stop string before this token was its end
+            chunk = running.advance(token)
+            chunks.append((running.request.gateway_id, chunk))
+            self._counting.tokens(running, len(chunk.token_ids))
+            if chunk.finish is not None:
+                if token.finish is None:  # a stop string is ours, the engine knows nothing of it
+                    self._by.watch.engine.abort(token.request_id)
+                self._end(running, chunk.finish.reason)
+        self._by.frames.write(chunks)
 
     async def _refuse(self, running: Running, refusal: Refusal) -> None:
         self._end(running, "refused")
@@ -178,8 +176,7 @@ class Generation:
         gone = [running for running in self._open.values() if running.request.gateway_id == gateway_id]
         for running in gone:
             self._stop(running, "error", "the gateway was silent for too long")
-        if gone:
-            _log.warning("a gateway is silent, its requests are ended", gateway_id=gateway_id, requests=len(gone))
+        _log.warning("a gateway is silent, its requests are ended", gateway_id=gateway_id, requests=len(gone))
 
     def _stop(self, running: Running, reason: str, error: str | None = None) -> None:
         """End a request from outside the engine. If it was accepted, its stream gets a last chunk."""
@@ -193,21 +190,11 @@ class Generation:
 
     def _end(self, running: Running, reason: str) -> None:
         """Forget the request and release what it holds. Idempotent."""
-        request_id = running.request.request_id
         self.dispatcher.leave(running)
-        if self._open.get(request_id) is not running:
+        if self._open.get(running.request.request_id) is not running:
             return
-        del self._open[request_id]
-        self._by.promises.end(request_id)
+        del self._open[running.request.request_id]
+        self._by.promises.end(running.request.request_id)
         self._by.meters.ended.labels(reason).inc()
         if not self._open:
             self._idle.set()
-
-    def _count(self, running: Running, tokens: int) -> None:
-        now_s = self._by.clock.now_s()
-        self.dispatcher.served(running, tokens)
-        self._by.rate.add(tokens, now_s)
-        self._by.meters.tokens.inc(tokens)
-        if running.first_token_at_s is None and tokens:
-            running.first_token_at_s = now_s
-            self._by.meters.first_token_s.labels(running.tier).observe(now_s - running.arrived_at_s)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from services.replica_worker.engine.port import Engine, EngineRequest
+from services.replica_worker.requests.admission import RefusedHere, refusal_of
 from services.replica_worker.requests.running import Running
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 
 
 class Ride:
@@ -41,7 +43,7 @@ async def until_proven(running: Running, prepared: EngineRequest, engine: Engine
     """Returns once the request's slot is proven: at once if it is already, or if it needs none. Otherwise the
     request is in the engine by then, and its tokens so far are in `running.held`.
 
-    Raises AdapterFailed, AdapterUnavailable, EngineFailed: no token of it may leave then.
+    Raises RefusedHere, EngineFailed: no token of it may leave then.
     """
     reference = running.reference
     if reference is None or reference.proof.proven or prepared.max_tokens < 1:
@@ -50,5 +52,7 @@ async def until_proven(running: Running, prepared: EngineRequest, engine: Engine
     reference.proof.ride(ride)
     try:
         await ride.end
+    except (AdapterFailed, AdapterUnavailable) as error:
+        raise RefusedHere(refusal_of(error)) from error
     finally:
         reference.proof.leave(ride)

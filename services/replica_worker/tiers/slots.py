@@ -7,21 +7,18 @@ from collections.abc import Callable
 
 from services.replica_worker.core.slot_decisions import Acquired, InUse, MustLoad, Resident
 from services.replica_worker.core.slots import SlotTable
-from services.replica_worker.engine.port import AdapterUnusable, HostAdapter
+from services.replica_worker.tiers.copying import Copying
 from services.replica_worker.tiers.effect import Effects
-from services.replica_worker.tiers.errors import AdapterFailed, EffectWrong
+from services.replica_worker.tiers.errors import EffectWrong
 from services.replica_worker.tiers.ground import Ground
 from services.replica_worker.tiers.proof import SlotProof
 from services.replica_worker.tiers.ram import RamTier
 from services.replica_worker.tiers.slot_reference import Grant, SlotReference
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
-from shared.runtime.logs import get_logger
 
 OnProof = Callable[[AdapterRecord, Exception | None], None]
 """Told how a proof ended: None is well."""
-
-_log = get_logger(__name__)
 
 
 class SlotTier:
@@ -30,19 +27,15 @@ class SlotTier:
     def __init__(self, ground: Ground, ram: RamTier, table: SlotTable, effects: Effects) -> None:
         self.table = table
         self.effects = effects
-        self.mismatches = 0
-        """Loads that did not do what they should, those that a second try healed included."""
+        self.copying = Copying(ground, ram)
         self.proving = True
         """False takes every load for proven: only to measure what proofs cost."""
         self._engine = ground.engine
         self._clock = ground.clock
         self._on_change = ground.on_change
-        self._on_outcome = ground.on_outcome
         self._on_mismatch = ground.on_mismatch
-        self._ram = ram
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._proofs: dict[int, SlotProof] = {}
-        self._copying = asyncio.Lock()
         self._on_freed: list[Callable[[], None]] = []
         self._tell_proof: OnProof = _tell_nobody
 
@@ -107,15 +100,10 @@ class SlotTier:
         self.table.retain(proof.slot)
 
     def doubt(self, record: AdapterRecord, error: Exception) -> None:
-        self.mismatches += isinstance(error, EffectWrong)
-        self._on_outcome("tried again")
-        _log.warning("a load is tried again", adapter_id=record.adapter_id, reason=str(error))
+        self.copying.doubt(record, error)
 
     async def reload(self, proof: SlotProof) -> None:
-        """Into the same slot, from the file: the copy in RAM may be what is wrong."""
-        await self._engine.clear(proof.slot)
-        self._ram.discard(proof.record.key)
-        await self._copy(proof.record, proof.slot)
+        await self.copying.copy_anew(proof.record, proof.slot)
 
     def succeed(self, proof: SlotProof) -> None:
         self.table.release(proof.slot, proof.record.key, self._clock.now_s())
@@ -124,8 +112,7 @@ class SlotTier:
 
     def fail(self, proof: SlotProof, error: Exception) -> None:
         self.table.condemn(proof.slot)
-        self._ram.discard(proof.record.key)
-        self._on_outcome("refused")
+        self.copying.give_up(proof.record)
         self._tell_proof(proof.record, error)
         self._on_change(proof.record.key)
 
@@ -148,35 +135,13 @@ class SlotTier:
 
     async def _load(self, record: AdapterRecord, slot: int) -> None:
         try:
-            await self._copy(record, slot)
+            await self.copying.copy(record, slot)
         except BaseException:
             await self._abandon(slot)
             raise
         self.table.finish_load(slot, self._clock.now_s())
         self._on_change(record.key)
         self._freed()
-
-    async def _copy(self, record: AdapterRecord, slot: int) -> None:
-        host = await self._host(record)
-        async with self._copying:
-            with self._ram.pinned(record.key):
-                try:
-                    await self._engine.load(slot, host)
-                except AdapterUnusable as error:
-                    reason = f"the engine cannot apply {record.adapter_id}: {error}"
-                    raise AdapterFailed(reason, elsewhere=False) from error
-
-    async def _host(self, record: AdapterRecord) -> HostAdapter:
-        """Its copy in RAM; one that is another adapter's is read anew, once."""
-        host = await self._ram.hold(record)
-        if (wrong := _another(host, record)) is not None:
-            self.doubt(record, wrong)
-            self._ram.discard(record.key)
-            host = await self._ram.hold(record)
-        if (wrong := _another(host, record)) is not None:
-            self._on_outcome("refused")
-            raise wrong
-        return host
 
     async def _abandon(self, slot: int) -> None:
         """Nothing of a load that failed may stay in the slot, whatever the engine says about it."""
@@ -198,17 +163,6 @@ class SlotTier:
     def _freed(self) -> None:
         for tell in self._on_freed:
             tell()
-
-
-def _another(host: HostAdapter, record: AdapterRecord) -> EffectWrong | None:
-    """Two adapters can do the same on the probe, and still not be the same."""
-    if host.spec.digest == record.digest:
-        return None
-    return EffectWrong(
-        f"the copy of {record.adapter_id} in RAM is another adapter's",
-        expected=f"digest {record.digest}",
-        found=f"digest {host.spec.digest}",
-    )
 
 
 def _tell_nobody(record: AdapterRecord, error: Exception | None) -> None:

@@ -1,0 +1,36 @@
+"""What requests add to the replica's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from services.replica_worker.means import Means
+from services.replica_worker.requests.dispatch import Dispatcher
+from services.replica_worker.requests.running import Running
+
+
+class Counting:
+    def __init__(self, means: Means, dispatcher: Dispatcher) -> None:
+        self._by = means
+        self._dispatcher = dispatcher
+
+    def step(self, served: Iterable[Running]) -> None:
+        """Of one engine step, whether or not its tokens may leave."""
+        adapters = {running.request.digest for running in served} - {None}
+        self._by.meters.distinct_adapters.observe(len(adapters))
+
+    def proof(self, running: Running) -> None:
+        """The slot is proven: so long have tokens waited for it that were there."""
+        now_s = self._by.clock.now_s()
+        since_s = now_s if running.held_since_s is None else running.held_since_s
+        self._by.meters.proof_wait_s.observe(now_s - since_s)
+
+    def tokens(self, running: Running, tokens: int) -> None:
+        """They leave now."""
+        now_s = self._by.clock.now_s()
+        self._dispatcher.served(running, tokens)
+        self._by.rate.add(tokens, now_s)
+        self._by.meters.tokens.inc(tokens)
+        if running.first_token_at_s is None and tokens:
+            running.first_token_at_s = now_s
+            self._by.meters.first_token_s.labels(running.tier).observe(now_s - running.arrived_at_s)
