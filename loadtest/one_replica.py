@@ -82,6 +82,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class OneReplica:
     def __init__(self, plan: Plan, engine: Engine, clock: Clock) -> None:
         self.clock = clock
+        self.folder = plan.folder
         self._pool = pool_id(plan.base_model_hash, 16)
         self._base_hash = plan.base_model_hash
         settings = Settings(

@@ -109,6 +109,18 @@ class Dispatcher:
             running.reference.release()
         self.wake()
 
+    def broken_invariants(self) -> list[str]:
+        """What should be true and is not, re-derived from the requests alone."""
+        table, broken = self._by.loader.slots.table, []
+        keyed = [running for running in self._handed if running.key is not None]
+        if any(running.reference is None for running in keyed):
+            broken.append("a request is on its way into the engine without a reference")
+        if any(ticket.running.reference is not None for ticket in self._waiting.values()):
+            broken.append("a request waits and holds a reference")
+        if len({running.key for running in keyed}) > table.count:
+            broken.append(f"more adapters run than there are slots: {table.count}")
+        return broken
+
     def wake(self) -> None:
         """Decide soon: once for all that happens in this turn of the loop."""
         if not self._due and not self._closed:

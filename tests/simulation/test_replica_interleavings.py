@@ -1,0 +1,108 @@
+"""Requests that come, leave, fail and are late at any moment: every reference comes back, whatever the order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loadtest.one_replica import Ask, OneReplica, Plan, Told
+from services.replica_worker.engine.port import AdapterUnusable
+from services.replica_worker.engine.timed.policy import TimedPolicy
+from shared.messages.desired import AdapterRecord
+from tests.simulation.schedule_world import BASE_HASH, LOAD_S, STEP_S, plan, write_adapters
+from tests.support.tiny_model import tiny_model_once
+from tests.support.unruly_engine import UnrulyEngine
+from tests.support.virtual_time import LoopClock, run_virtually
+
+SLOTS, ROWS, ADAPTERS, REQUESTS = 2, 3, 5, 40
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model_once(tmp_path_factory)
+
+
+class Storm:
+    """What happens to one replica, drawn from one seed."""
+
+    def __init__(self, seed: int, where: Plan) -> None:
+        self.draw = random.Random(seed)
+        self.engine = UnrulyEngine(
+            TimedPolicy(
+                base_model_hash=BASE_HASH, slots=SLOTS, max_rows=ROWS, step_s=STEP_S, link_bytes_per_s=800 / LOAD_S
+            )
+        )
+        self.replica = OneReplica(where, self.engine, LoopClock())
+        self.told: list[Told] = []
+
+    async def blow(self) -> None:
+        async with self.replica.running():
+            files = await asyncio.to_thread(write_adapters, self.replica.folder / "files", ADAPTERS)
+            records = [await self.replica.register(*each) for each in files]
+            watching = asyncio.create_task(self._watch())
+            for at in range(REQUESTS):
+                await self._something(at, records)
+            await asyncio.gather(*(told.over.wait() for told in self.told))
+            watching.cancel()
+            self.engine.faults.clear()
+            loader = self.replica.replica.loader
+            await loader.calm()
+            assert self.replica.replica.generation.open == 0
+            assert self.replica.replica.generation.dispatcher.handed == 0
+            assert self.engine.load_figures().running == 0
+            # A proof may go on after the last who rode with it.
+            await self.replica.clock.sleep_s(5.0)
+            assert loader.slots.table.references == 0
+            self._check()
+
+    async def _something(self, at: int, records: list[AdapterRecord]) -> None:
+        if self.draw.random() < 0.15:
+            self.engine.fail(self.draw.choice(["load", "read"]), AdapterUnusable("planted"))
+        ask = Ask(
+            request_id=f"r{at}",
+            tenant_id=self.draw.choice("xyz"),
+            max_tokens=self.draw.choice([1, 5, 40]),
+            record=self.draw.choice([*records, None]),
+            deadline_s=self.draw.choice([0.3, 600.0, 600.0]),
+        )
+        self.told.append(await self.replica.send(ask))
+        await self._pass_time()
+        if self.draw.random() < 0.4:
+            await self.replica.cancel(self.draw.choice(self.told).ask.request_id)
+
+    async def _pass_time(self) -> None:
+        """A few turns of the loop, so that what comes next may fall between any two awaits; or a while."""
+        for _ in range(self.draw.randrange(40)):
+            await asyncio.sleep(0)
+        if self.draw.random() < 0.3:
+            await self.replica.clock.sleep_s(self.draw.choice([0.01, 0.2, 1.5]))
+
+    async def _watch(self) -> None:
+        while True:
+            self._check()
+            await self.replica.clock.sleep_s(STEP_S)
+
+    def _check(self) -> None:
+        """What is always true, derived anew."""
+        replica = self.replica.replica
+        table, dispatcher = replica.loader.slots.table, replica.generation.dispatcher
+        assert list(table.broken_invariants()) == []
+        assert list(dispatcher.broken_invariants()) == []
+        assert dispatcher.handed <= ROWS
+        for place in table.places():
+            held = self.engine.held_digest(place.slot)
+            assert not place.references or place.key is None or held in (None, place.key.digest)
+
+
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_c23_no_order_of_events_leaves_a_reference_or_a_wrong_adapter(
+    tmp_path_factory: pytest.TempPathFactory, model_folder: Path, seed: int
+) -> None:
+    where = plan(tmp_path_factory.mktemp("storm"), model_folder, slots=SLOTS, max_rows=ROWS)
+    run_virtually(Storm(seed, where).blow())
