@@ -28,13 +28,18 @@ LAYERS = (
     Layer("shared.bus", own=("shared.bus", "shared.contracts", "shared.messages"), others=_PLAIN | {"nats"}),
     Layer("shared.store", own=("shared.store",), others=_PLAIN | {"boto3", "botocore", "urllib3"}),
     Layer("shared.runtime", own=("shared.runtime",), others=_PLAIN | {"prometheus_client", "uvicorn", "uvloop"}),
+    # The one place in shared/ that computes: worker and console must merge to the same numbers.
+    Layer("shared.merging", own=("shared.merging", "shared.base_model"), others=_PLAIN | {"torch", "safetensors"}),
     Layer("shared", own=("shared.messages",), others=_PLAIN),
     Layer(r"services\.\w+\.core", own=("{service}.core", "shared.messages", "shared.hashing"), others=_PLAIN),
     Layer(r"services\.\w+\.io", own=("{service}.core", "{service}.io", "shared"), others=_ANY),
     # The engine is a house within the worker: it knows its port, and nothing of tiers, buses or texts.
     Layer(
         r"services\.replica_worker\.engine",
-        own=("services.replica_worker.engine", "shared.base_model", "shared.messages", "shared.runtime"),
+        own=(
+            *("services.replica_worker.engine", "shared.base_model", "shared.merging"),
+            *("shared.messages", "shared.runtime"),
+        ),
         others=_PLAIN | {"torch", "safetensors", "numpy", "numba", "llvmlite", "vllm"},
     ),
     Layer(

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infra.local.connection import Connection, NotConfigured, find_connection
+from infra.local.layout import Layout
+from infra.local.settings import read_settings
 from services.console.arguments import parser
 from services.console.commands.output import Output
 from services.console.commands.probe import Prober, Wish
@@ -20,6 +22,8 @@ from services.console.io.meters import Meters
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import Metrics
 from shared.runtime.probe import ProbeServer
+from shared.runtime.settings import SettingsError
+from shared.store.open import store_from_url
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.code)
     except NotConfigured as error:
         return _fail(str(error), UNREACHABLE)
+    except SettingsError as error:
+        return _fail(str(error), USAGE)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -45,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.needs == "local":
         return _run_local(arguments)
+    if arguments.needs == "merge":
+        return _run_merge(arguments)
     connection = find_connection(os.environ, Path.cwd())
     out = Output(arguments.json)
     if arguments.needs == "door":
@@ -78,6 +86,24 @@ def _run_local(arguments: argparse.Namespace) -> int:
     from infra.local import commands  # only here: the client commands must work without the engine's packages
 
     return commands.up(arguments.detach) if arguments.run == "up" else commands.down()
+
+
+def _run_merge(arguments: argparse.Namespace) -> int:
+    from services.console.commands import merging  # only here, for the same reason
+
+    out = Output(arguments.json)
+    if Path(arguments.adapter).exists():
+        merging.from_folder(arguments, out)
+        return OK
+    try:
+        connection = find_connection(os.environ, Path.cwd())
+    except NotConfigured as error:
+        raise NotConfigured(f"There is no file {arguments.adapter}, and to ask the registry for it: {error}") from error
+    settings = read_settings(os.environ)
+    store = store_from_url(settings.store_url or Layout(settings.home.resolve()).store.as_uri(), settings)
+    with Admin(connection.admin_url, connection.admin_key) as admin:
+        merging.from_registry(arguments, admin, store, out)
+    return OK
 
 
 def _fail(sentence: str, code: int) -> int:

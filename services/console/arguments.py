@@ -19,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     _fleet(commands)
     _adapters(commands)
     _access(commands)
+    _merging(commands)
     return root
 
 
@@ -120,3 +121,12 @@ def _access(commands: argparse._SubParsersAction) -> None:
     made.add_argument("tenant")
     made.add_argument("--weight", type=float, default=1.0)
     _leaf(tenants, "list", access.tenant_list, "all customers")
+
+
+def _merging(commands: argparse._SubParsersAction) -> None:
+    merge = _plain(commands, "merge", "merge", "merge an adapter into its base: one model folder, for one customer")
+    merge.add_argument("adapter", help="a PEFT folder, the safetensors file in one, or the id of a registered adapter")
+    merge.add_argument("--base", required=True, metavar="FOLDER", help="the base model's folder")
+    merge.add_argument("--out", required=True, metavar="FOLDER", help="the new folder; nothing is overwritten")
+    merge.add_argument("--json", action="store_true", help="print JSON instead of text")
+    merge.set_defaults(needs="merge")

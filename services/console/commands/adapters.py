@@ -50,7 +50,7 @@ class Described:
 def describe(folder: Path) -> Described:
     """Raises CommandFailed for a folder that PEFT has not written."""
     weights = folder / "adapter_model.safetensors"
-    return Described(config=_read_config(folder, weights), weights=weights, checksum=_sha256(weights))
+    return Described(config=read_config(folder, weights), weights=weights, checksum=_sha256(weights))
 
 
 def announce(admin: Admin, described: Described, identity: Identity, alias: str | None) -> dict[str, Any]:
@@ -90,7 +90,8 @@ def _only_folder(folders: list[str]) -> Path:
     return folder
 
 
-def _read_config(folder: Path, weights: Path) -> PeftConfig:
+def read_config(folder: Path, weights: Path) -> PeftConfig:
+    """Of a PEFT folder. Raises CommandFailed with what is missing or unclear."""
     config = folder / "adapter_config.json"
     for path in (config, weights):
         if not path.is_file():

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from services.replica_worker.engine.port import AdapterSpec, AdapterUnusable
+from shared.merging import terms
 
 from .config import MODULES, ModelConfig
 
@@ -63,20 +64,16 @@ def read_adapter(path: Path, spec: AdapterSpec, limits: AdapterLimits) -> Checke
 
 def rank_of(spec: AdapterSpec, place: Place) -> int:
     """The rank of one module, `rank_pattern` applied."""
-    return int(_by_pattern(spec.rank_pattern, place, spec.rank))
+    return terms.rank_of(spec, _dotted(place))
 
 
 def scale_of(spec: AdapterSpec, place: Place) -> float:
-    """What B·A is multiplied with in one module: alpha / r, or alpha / √r for rsLoRA."""
-    rank = rank_of(spec, place)
-    alpha = _by_pattern(spec.alpha_pattern, place, spec.alpha)
-    return float(alpha / rank**0.5 if spec.use_rslora else alpha / rank)
+    """What B·A is multiplied with in one module."""
+    return terms.scale_of(spec, _dotted(place))
 
 
-def _by_pattern(patterns: Mapping[str, float], place: Place, default: float) -> float:
-    """The first pattern that is the module's whole dotted name or its end after a dot, as PEFT picks it."""
-    name = f".model.layers.{place[0]}.{place[1]}"
-    return next((value for key, value in patterns.items() if name.endswith(f".{key}")), default)
+def _dotted(place: Place) -> str:
+    return f"model.layers.{place[0]}.{place[1]}"
 
 
 def _check_spec(spec: AdapterSpec, limits: AdapterLimits) -> None:

@@ -1,0 +1,1 @@
+"""An adapter worked into its base's weights: the same numbers wherever they are computed."""

@@ -1,0 +1,90 @@
+"""`lorafleet merge` as scripts see it: from a folder without a fleet, and of a registered adapter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.console.__main__ import main
+from services.console.core.outcome import OK, REFUSED, UNREACHABLE, USAGE
+from services.replica_worker.engine.port import AdapterSpec
+from shared.base_model import base_model_hash
+from shared.store.port import weights_key
+from tests.support.peft_files import peft_folder
+from tests.support.random_adapter import RandomAdapter, write_adapter
+from tests.support.scripted_http import Answer, Asked, answering
+from tests.support.tiny_model import tiny_model_once
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model_once(tmp_path_factory)
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder that no fleet belongs to."""
+    monkeypatch.chdir(tmp_path)
+
+
+def written(base: Path, tmp_path: Path) -> tuple[Path, AdapterSpec]:
+    return write_adapter(tmp_path, RandomAdapter(seed=3, use_rslora=True), base_model_hash(base))
+
+
+def test_a_peft_folder_is_merged_without_a_fleet(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = peft_folder(tmp_path / "support", *written(base, tmp_path))
+    assert main(["merge", str(folder), "--base", str(base), "--out", "merged", "--json"]) == OK
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads((tmp_path / "merged" / "merged.json").read_text())
+    assert (told["adapter_id"], told["use_rslora"], len(told["scales"])) == ("support", True, 14)
+    assert main(["merge", str(folder), "--base", str(base), "--out", "merged"]) == REFUSED
+    assert "nothing is overwritten" in capsys.readouterr().err
+
+
+def test_the_file_in_the_folder_means_the_folder(base: Path, tmp_path: Path) -> None:
+    folder = peft_folder(tmp_path / "support", *written(base, tmp_path))
+    argv = ["merge", str(folder / "adapter_model.safetensors"), "--base", str(base), "--out"]
+    assert main([*argv, "one"]) == OK
+    assert main(["merge", str(folder), "--base", str(base), "--out", "other"]) == OK
+    one, other = (tmp_path / name / "model.safetensors" for name in ("one", "other"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_registered_adapter_comes_from_the_registry_and_the_store(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, spec = written(base, tmp_path)
+    store = tmp_path / "store"
+    (store / weights_key(spec.digest)).parent.mkdir(parents=True)
+    (store / weights_key(spec.digest)).write_bytes(path.read_bytes())
+    record = {**msgspec.to_builtins(spec), "status": "active", "tenant_id": "acme"}
+
+    def answer(asked: Asked) -> Answer:
+        return Answer(200, json.dumps(record).encode())
+
+    with answering(answer) as address:
+        for name, value in {"URL": address, "ADMIN_URL": address, "API_KEY": "k", "ADMIN_KEY": "a"}.items():
+            monkeypatch.setenv(f"LORAFLEET_{name}", value)
+        monkeypatch.setenv("LORAFLEET_STORE_URL", store.as_uri())
+        assert main(["merge", spec.adapter_id, "--base", str(base), "--out", "merged"]) == OK
+        (store / weights_key(spec.digest)).write_bytes(b"rotten")
+        capsys.readouterr()
+        assert main(["merge", spec.adapter_id, "--base", str(base), "--out", "again"]) == REFUSED
+        assert "rotten" not in (said := capsys.readouterr().err)
+        assert spec.adapter_id in said or "safetensors" in said
+    assert not (tmp_path / "again").exists()
+
+
+def test_what_is_missing_is_named(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["merge", "acme-support", "--base", str(base), "--out", "merged"]) == UNREACHABLE
+    assert "no file acme-support" in capsys.readouterr().err
+    folder = peft_folder(tmp_path / "support", *written(base, tmp_path))
+    assert main(["merge", str(folder), "--base", "nowhere", "--out", "merged"]) == USAGE
+    (folder / "adapter_config.json").unlink()
+    assert main(["merge", str(folder), "--base", str(base), "--out", "merged"]) == USAGE
+    assert "adapter_config.json is missing" in capsys.readouterr().err
