@@ -9,7 +9,7 @@ import msgspec
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import streams
 from services.gateway.core.refusal import Refusal
-from services.gateway.core.routing import Question, choose
+from services.gateway.core.routing import Question, choose_merged
 from services.gateway.core.stream import (
     Abandon,
     Action,
@@ -146,8 +146,11 @@ class Conversations:
             tokens=conversation.tokens,
             tried=stream.tried,
         )
-        candidates = desk.fleet.candidates(target.pool_ids, target.adapter, now_s)
-        choice = choose(question, candidates, desk.policies.routing)
+        merged, others = (
+            desk.fleet.candidates(pools, target.adapter, now_s)
+            for pools in ([target.merged_pool_id] if target.merged_pool_id else [], target.pool_ids)
+        )
+        choice = choose_merged(question, merged, others, desk.policies.routing)
         return streams.chosen(stream, choice, desk.policies.streams, now_s)
 
     def _ask(self, conversation: Conversation, ask: Ask) -> None:

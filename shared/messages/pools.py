@@ -7,8 +7,17 @@ from collections.abc import Sequence
 
 def pool_id(base_model_hash: str, rank_class: int, merged_digest: str | None = None) -> str:
     """The name of the pool (base model, rank class, merged or not), safe as one subject token."""
-    merged = f"-m{merged_digest[:12]}" if merged_digest else ""
-    return f"{base_model_hash[:12]}-r{rank_class}{merged}"
+    pool = f"{base_model_hash[:12]}-r{rank_class}"
+    return merged_pool_id(pool, merged_digest) if merged_digest else pool
+
+
+def merged_pool_id(pool: str, digest: str) -> str:
+    """Of the replicas that have this adapter of `pool` merged into their base, and serve it alone."""
+    return f"{pool}-m{digest[:12]}"
+
+
+def is_merged(pool: str) -> bool:
+    return "-m" in pool
 
 
 def smallest_rank_class(rank: int, rank_classes: Sequence[int]) -> int | None:

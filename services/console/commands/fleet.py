@@ -8,6 +8,7 @@ from typing import Any
 from services.console.commands.output import Output
 from services.console.io.admin import Admin
 from services.console.io.chat import Door
+from shared.messages.pools import is_merged
 
 _REPLICA_COLUMNS = (
     "replica_id", "state", "pool_id", "running", "queue_depth", "tokens_in_flight", "slots", "gpu", "ram", "disk",
@@ -47,7 +48,9 @@ def chat(arguments: argparse.Namespace, door: Door, out: Output) -> None:
 def _state(replica: dict[str, Any]) -> str:
     if replica["draining"]:
         return "draining"
-    return "ready" if replica["ready"] else f"not ready: {replica['reason']}"
+    if not replica["ready"]:
+        return f"not ready: {replica['reason']}"
+    return "ready (merged)" if is_merged(replica["pool_id"]) else "ready"
 
 
 def _holdings(replicas: list[dict[str, Any]]) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from services.gateway.core import refusal
 from services.gateway.core.refusal import Refusal
 from shared.messages.desired import AliasRecord, ApiKeyRecord, BaseModelRecord
 from shared.messages.identity import AdapterKey, key_of
-from shared.messages.pools import pool_id
+from shared.messages.pools import merged_pool_id, pool_id
 
 R = TypeVar("R")
 
@@ -25,13 +25,15 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """What a model name means for one caller. `adapter` None is the base model itself, which every pool
-    of that base can answer; an adapter has one pool."""
+    of that base can answer; an adapter has one pool, and perhaps replicas with nothing but it merged in, whose pool
+    is `merged_pool_id`."""
 
     tenant_id: str
     adapter: AdapterKey | None
     pool_ids: tuple[str, ...]
     base_model_hash: str
     max_context_tokens: int
+    merged_pool_id: str = ""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +112,7 @@ class Directory:
             pool_ids=(alias.pool_id,),
             base_model_hash=alias.base_model_hash,
             max_context_tokens=base.max_context_tokens if base is not None else 0,
+            merged_pool_id=merged_pool_id(alias.pool_id, alias.digest),
         )
 
 

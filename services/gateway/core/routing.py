@@ -46,6 +46,22 @@ class NoChoice(msgspec.Struct, frozen=True, kw_only=True):
     may_change: bool = False
 
 
+def choose_merged(
+    question: Question, merged: Sequence[Candidate], others: Sequence[Candidate], policy: RoutingPolicy
+) -> Choice | NoChoice:
+    """A replica that has the adapter `merged` in, while one has a free row; else as for everybody, by `others`."""
+    ready = [c for c in merged if not c.unusable and c.replica_id not in question.tried]
+    free = [c for c in ready if c.requests < c.max_rows]
+    if free:
+        return _choice(_lightest(free), "this replica has the adapter merged in")
+    choice = choose(question, others, policy)
+    if isinstance(choice, Choice):
+        return choice
+    if ready:
+        return _choice(_lightest(ready), "this replica has the adapter merged in, and nobody else can take it")
+    return choose(question, (*merged, *others), policy)
+
+
 def choose(question: Question, candidates: Sequence[Candidate], policy: RoutingPolicy) -> Choice | NoChoice:
     """`candidates` are the members of every pool that can serve the request, usable or not."""
     candidates = sorted(candidates, key=lambda candidate: candidate.replica_id)

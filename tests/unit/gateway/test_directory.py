@@ -7,6 +7,7 @@ import pytest
 from services.gateway.core.directory import Caller, Directory, Target
 from services.gateway.core.refusal import Refusal
 from shared.messages.identity import AdapterKey, key_of
+from shared.messages.pools import pool_id
 from tests.unit.gateway import samples
 
 
@@ -37,6 +38,7 @@ def test_an_alias_is_resolved_to_one_immutable_adapter(directory: Directory) -> 
     assert target == Target(
         tenant_id="acme", adapter=samples.ADAPTER, pool_ids=(samples.POOL,),
         base_model_hash=samples.BASE_HASH, max_context_tokens=2_048,
+        merged_pool_id=pool_id(samples.BASE_HASH, 16, samples.ADAPTER.digest),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.core.fleet import Candidate
-from services.gateway.core.routing import Choice, NoChoice, Question, RoutingPolicy, choose
+from services.gateway.core.routing import Choice, NoChoice, Question, RoutingPolicy, choose, choose_merged
 from shared.hashing import rank
 
 POLICY = RoutingPolicy(margin_tokens=1_000)
@@ -156,3 +156,45 @@ def test_only_what_can_be_used_is_chosen_and_always_if_there_is_one(
 @given(candidates)
 def test_the_choice_does_not_depend_on_the_order_of_the_members(members: list[Candidate]) -> None:
     assert choose(question(), members, POLICY) == choose(question(), members[::-1], POLICY)
+
+
+def merged(**changes: Any) -> Candidate:
+    return candidate("m0", pool_id="p-m", tier="gpu", **changes)
+
+
+def test_a_replica_with_the_adapter_merged_in_goes_first() -> None:
+    choice = choose_merged(question(), [merged(load_tokens=90_000, requests=7)], fleet({"tier": "gpu"}, {}), POLICY)
+    assert choice == Choice(
+        replica_id="m0", pool_id="p-m", incarnation="i", reason="this replica has the adapter merged in"
+    )
+
+
+def test_of_two_merged_replicas_the_lighter_one_with_a_free_row() -> None:
+    other = msgspec.structs.replace(merged(load_tokens=5), replica_id="m1")
+    for full, expected in ((1, "m0"), (8, "m1")):
+        choice = choose_merged(question(), [merged(load_tokens=1, requests=full), other], (), POLICY)
+        assert isinstance(choice, Choice)
+        assert choice.replica_id == expected
+
+
+def test_without_a_merged_replica_that_can_take_it_owners_are_asked_as_ever() -> None:
+    owners = fleet({"tier": "gpu"}, {})
+    expected = choose(question(), owners, POLICY)
+    for gone in ([], [merged(unusable="its last report is older than 3 s")], [merged(requests=8)]):
+        assert choose_merged(question(), gone, owners, POLICY) == expected
+    refused = question(tried=("m0",))
+    assert choose_merged(refused, [merged()], owners, POLICY) == choose(refused, owners, POLICY)
+
+
+def test_a_full_merged_replica_is_better_than_none() -> None:
+    choice = choose_merged(question(), [merged(requests=8)], fleet(*[{"unusable": "it drains"}] * 3), POLICY)
+    assert isinstance(choice, Choice)
+    assert (choice.replica_id, choice.pool_id) == ("m0", "p-m")
+    assert "nobody else" in choice.reason
+
+
+def test_when_nobody_can_take_it_the_reason_names_merged_replicas_too() -> None:
+    nobody = choose_merged(question(), [merged(unusable="it drains")], fleet(*[{"unusable": "x"}] * 3), POLICY)
+    assert isinstance(nobody, NoChoice)
+    assert "m0: it drains" in nobody.reason
+    assert nobody.may_change

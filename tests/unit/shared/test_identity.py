@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.messages.identity import is_adapter_id, is_alias, is_digest, is_subject_token, is_tenant_id, key_of
-from shared.messages.pools import pool_id, smallest_rank_class
+from shared.messages.pools import is_merged, merged_pool_id, pool_id, smallest_rank_class
 
 HOSTILE = [
     "", " ", "../../etc", "/etc/x", "a/../b", "a/..", "..", ".", "a\0b", "a\n", "\nacme", "a" * 4096, "~root", "a\\b",
@@ -114,3 +114,10 @@ def test_a_pool_is_one_subject_token_and_tells_its_members_apart() -> None:
 @pytest.mark.parametrize(("rank", "chosen"), [(1, 16), (16, 16), (17, 64), (64, 64), (65, None)])
 def test_an_adapter_goes_to_the_smallest_class_that_holds_it(rank: int, chosen: int | None) -> None:
     assert smallest_rank_class(rank, (64, 16)) == chosen
+
+
+def test_a_merged_pool_is_named_by_the_adapters_own() -> None:
+    own = pool_id("b" * 64, 16)
+    assert merged_pool_id(own, "c" * 64) == pool_id("b" * 64, 16, merged_digest="c" * 64)
+    assert not is_merged(own)
+    assert is_merged(merged_pool_id(own, "c" * 64))
