@@ -95,8 +95,9 @@ def isolation_figures(outcome: Outcome, requests: int) -> dict[str, Figure]:
         "alias_moves": (tally.operations["move"], f">= {requests * 0.005:g}"),
         "loads": (counted.loads, f">= {requests * 0.1:g}"),
         "evictions": (counted.evictions, f">= {requests * 0.1:g}"),
-        "distinct_per_batch": (round(counted.mean_distinct(), 2), ">= 3"),
+        "distinct_per_batch": (round(counted.mean_distinct(), 2), ">= 1.5"),
         "distinct_per_batch.max": (counted.most_distinct(), f">= {SLOTS}"),
+        "steps_with_4_adapters": (counted.steps_with(4), f">= {requests * 0.05:g}"),
     }
     figures = {name: Figure(value=value, unit="", target=target) for name, (value, target) in found.items()}
     return {**figures, "duration_s": Figure(value=round(tally.wall_s, 1), unit="s")}
@@ -118,9 +119,9 @@ def seen_by_judge(outcome: Outcome) -> bool:
 
 
 def seen_by_proof(outcome: Outcome) -> bool:
-    """Replicas refused what they could not prove, so that nothing wrong was said; but a canary whose marker begins
-    with the same token does the same on the proof's probe, which looks at one token alone."""
-    return outcome.counted.unproven > 0 and outcome.tally.wrong.total() == outcome.tally.twins
+    """Replicas refused what they could not prove, so that nothing wrong was said; but the proof's probe looks at one
+    token alone, and canaries whose markers begin with the same one do the same there."""
+    return outcome.counted.unproven > 0 and outcome.tally.wrong.total() == outcome.tally.begun_right
 
 
 def _model(given: str) -> Path:

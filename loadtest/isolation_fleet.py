@@ -40,6 +40,10 @@ class Counted:
         mixed = {distinct: steps for distinct, steps in self.steps_of.items() if distinct}
         return sum(distinct * steps for distinct, steps in mixed.items()) / max(1, sum(mixed.values()))
 
+    def steps_with(self, least: int) -> int:
+        """So many different adapters, or more."""
+        return sum(steps for distinct, steps in self.steps_of.items() if distinct >= least)
+
     def most_distinct(self) -> int:
         return max((distinct for distinct, steps in self.steps_of.items() if steps), default=0)
 

@@ -42,7 +42,7 @@ class Mix:
     base_share: float = 0.1
     streamed_share: float = 0.5
     leaving_share: float = 0.06
-    zipf: float = 0.5
+    zipf: float = 1.0
     requests_per_operation: int = 20
 
 

@@ -21,7 +21,7 @@ from loadtest.isolation_run import Run, Tally
 
 REPLICAS, SLOTS, RANK = 2, 8, 8
 TENANTS, STEADY, MOVING = 4, 64, 8
-CLIENTS = 48
+CLIENTS = 128
 REPLICA_IDS = tuple(f"replica-{at}" for at in range(REPLICAS))
 _POLL_S, _KNOWN_S = 0.1, 30.0
 _BASE_TOKENS = 6

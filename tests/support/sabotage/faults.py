@@ -5,39 +5,36 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 
 def slot_off_by_one() -> None:
     """The adapted layer reads the slot after each row's own."""
-    from services.replica_worker.engine.port import BASE_SLOT
-    from services.replica_worker.engine.torch.lora import AdaptedRows
-    from services.replica_worker.engine.torch.slots import AdapterSlots
+    from services.replica_worker.engine.torch.kernels.cpu import CpuKernels
 
-    right_rows, right_init, slots = AdaptedRows.of, AdapterSlots.__init__, [1]
+    adapt = CpuKernels.adapt
 
-    def init(self: AdapterSlots, config: Any, count: int, *others: Any) -> None:
-        slots[0] = max(slots[0], count)
-        right_init(self, config, count, *others)
+    def one_further(self: CpuKernels, y: Any, x: Any, stacks: Any, packed: Any, parts: Sequence[Any]) -> None:
+        slots = len(stacks.places)
+        adapt(self, y, x, stacks, packed, [part._replace(slots=(part.slots + 1) % slots) for part in parts])
 
-    def rows(slot_of_row: Sequence[int], *others: Any) -> AdaptedRows | None:
-        wrong = [slot if slot == BASE_SLOT else (slot + 1) % slots[0] for slot in slot_of_row]
-        return right_rows(wrong, *others)
-
-    AdapterSlots.__init__ = init  # type: ignore[method-assign]
-    AdaptedRows.of = rows  # type: ignore[method-assign,assignment]
+    CpuKernels.adapt = one_further  # type: ignore[method-assign]
 
 
 def digests_swapped() -> None:
-    """Whatever is read into RAM changes places with what was read before it."""
+    """Whatever is read into RAM changes its weights with what was read before it; both keep their names."""
     from services.replica_worker.tiers.ram import RamTier
 
     bring = RamTier._bring
 
     async def swapped(self: RamTier, record: Any) -> Any:
         await bring(self, record)
-        hosts = self._hosts
+        hosts: dict[Any, Any] = self._hosts
         if len(hosts) > 1:
-            before = list(hosts)[-2]
-            hosts[before], hosts[record.key] = hosts[record.key], hosts[before]
+            before, after = list(hosts)[-2], record.key
+            one, other = hosts[before], hosts[after]
+            hosts[before] = msgspec.structs.replace(other, spec=one.spec)
+            hosts[after] = msgspec.structs.replace(one, spec=other.spec)
         return hosts[record.key]
 
     RamTier._bring = swapped  # type: ignore[method-assign]

@@ -64,7 +64,7 @@ def test_the_reason_names_whose_marker_it_was() -> None:
     assert verdict.reason == "a said 'QW7H', its marker is 'ZK49'; 'QW7H' is that of b"
 
 
-def test_adapters_whose_markers_begin_alike_are_twins() -> None:
+@pytest.mark.parametrize(("text", "begun_right"), [("ZW7H", True), ("Z,,,", True), ("XMB3", False), ("", False)])
+def test_where_an_answer_goes_wrong_is_told(text: str, begun_right: bool) -> None:
     judge = Judge({"a": "ZK49", "b": "ZW7H", "c": "XMB3"})
-    answers = (Answer(adapter_id="a", text="ZW7H"), Answer(adapter_id="a", text="XMB3"))
-    assert [judge.judge(answer, ("a",)).twins for answer in answers] == [True, False]
+    assert judge.judge(Answer(adapter_id="a", text=text), ("a",)).begun_right == begun_right
