@@ -25,7 +25,18 @@ from loadtest.engine_cases import Answer, Memory
 from loadtest.engine_figures import engine_figures
 from loadtest.engine_peer import RunningPeer
 from loadtest.engine_peers import running_peers
-from loadtest.engine_plan import OURS, PEFT, RANK, TRANSFORMERS, VLLM, VLLM_LORA, one_round, other_threads
+from loadtest.engine_plan import (
+    OURS,
+    PEFT,
+    RANK,
+    REPLICA,
+    THRASH,
+    TRANSFORMERS,
+    VLLM,
+    VLLM_LORA,
+    one_round,
+    other_threads,
+)
 from loadtest.report import table, write_report
 
 VLLM_LEFT_OUT = "left out: `make vllm` makes the environment that it runs in"
@@ -70,6 +81,8 @@ def _measure(peers: dict[str, RunningPeer], options: Options) -> dict[str, list[
             for visit in plan if number % 2 == 0 else reversed(plan):
                 visits[visit.key].append(peers[visit.peer].ask(visit.question))
             _say(f"round {number + 1} of {options.rounds}: {time.perf_counter() - began_s:.0f} s")
+    with _turn(options.turns):
+        visits["thrash"].append(peers[REPLICA].ask(THRASH))
     return visits
 
 

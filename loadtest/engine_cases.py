@@ -62,7 +62,17 @@ class Memory(msgspec.Struct, frozen=True, tag="memory"):
     """Bytes that the process holds, and bytes of one adapter in RAM."""
 
 
-Question = Decode | FirstToken | Gaps | Loads | ColdStart | Memory
+class Thrash(msgspec.Struct, frozen=True, kw_only=True, tag="thrash"):
+    """How many times as long the median first token takes with twice as many adapters in use as slots as with all in
+    slots; then both medians (ms). Requests come at random moments at `requests_per_s`, whatever became of others."""
+
+    rows: int
+    requests: int
+    requests_per_s: float
+    max_tokens: int
+
+
+Question = Decode | FirstToken | Gaps | Loads | ColdStart | Memory | Thrash
 Answer = list[float]
 
 

@@ -46,19 +46,18 @@ def engine_figures(visits: Visits) -> dict[str, Figure]:
         **_requests(visits),
         **_loading(visits),
         **_memory(visits),
+        **_thrashing(visits),
     }
     return {**{name: figures[name] for name in TARGETS}, **figures}
 
 
 def _targeted(visits: Visits) -> dict[str, Figure]:
     """The comparisons; shares are among the cells of the table."""
-    thrash = [answer[0] for answer in visits.get("thrash", ())]
     values = {
         "base_vs_vllm.b32": faster(visits, cell(32, 0), cell(32, 0, VLLM)),
         "base_vs_transformers.b8": faster(visits, cell(8, 0), cell(8, 0, TRANSFORMERS)),
         "mixed_vs_vllm.b32.d8": faster(visits, cell(32, 8), cell(32, 8, VLLM)),
         "mixed_vs_peft.b8.d4": faster(visits, cell(8, 4), cell(8, 4, PEFT)),
-        "thrash_ttft_ratio": statistics.median(thrash) if thrash else None,
     }
     return {name: _figure(name, value, "") for name, value in values.items()}
 
@@ -123,6 +122,16 @@ def _memory(visits: Visits) -> dict[str, Figure]:
     return {
         "adapter_mb": _figure("", many[0][1] / 1e6 if many else None, "MB"),
         "slot_mb": _figure("", slot_bytes and slot_bytes / 1e6, "MB"),
+    }
+
+
+def _thrashing(visits: Visits) -> dict[str, Figure]:
+    """The median first token with all adapters in slots and with twice as many, and their ratio."""
+    ratio, in_slots_ms, thrash_ms = visits["thrash"][0] if "thrash" in visits else (None, None, None)
+    return {
+        "thrash_ttft_ratio": _figure("thrash_ttft_ratio", ratio, ""),
+        "ttft_ms.in_slots": _figure("", in_slots_ms, "ms"),
+        "ttft_ms.thrash": _figure("", thrash_ms, "ms"),
     }
 
 

@@ -22,6 +22,7 @@ from loadtest.engine_plan import (
     PEFT,
     RANK,
     RANKS,
+    REPLICA,
     TRANSFORMERS,
     VLLM,
     VLLM_LORA,
@@ -30,6 +31,7 @@ from loadtest.engine_plan import (
 
 VLLM_PYTHON = Path(".venv-vllm/bin/python")
 _ADAPTERS, _PEFT_ADAPTERS = 8, 4
+"""Files of each rank, and how many PEFT needs of them. A replica thrashes with all of them on half as many slots."""
 _KV_GIB = "1"
 _change = msgspec.structs.replace
 
@@ -64,6 +66,10 @@ def _others(standard: Peer) -> dict[str, tuple[list[str], Peer]]:
     base = _change(standard, adapters=())
     argv = [sys.executable, "-m", "loadtest.engine_transformers"]
     peers = {
+        REPLICA: (
+            [sys.executable, "-m", "loadtest.engine_thrash"],
+            _change(standard, slots=len(standard.adapters) // 2),
+        ),
         TRANSFORMERS: (argv, base),
         PEFT: (argv, _change(standard, adapters=standard.adapters[:_PEFT_ADAPTERS])),
     }

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from loadtest.engine_cases import ColdStart, Decode, FirstToken, Gaps, Loads, Question, Tier
+from loadtest.engine_cases import ColdStart, Decode, FirstToken, Gaps, Loads, Question, Thrash, Tier
 
 OURS, TRANSFORMERS, PEFT, VLLM, VLLM_LORA = "ours", "transformers", "peft", "vllm", "vllm_lora"
+REPLICA = "replica"
 FLOAT32 = "float32"
 
 RANK, RANKS = 16, (8, 64)
@@ -26,6 +27,10 @@ PREFILL_TOKENS = 512
 COLD_PROMPT_TOKENS = 128
 TIERS: tuple[Tier, ...] = ("store_to_disk", "disk_to_ram", "ram_to_slot")
 _STEPS = {1: 32, 8: 24, 32: 16}
+
+
+THRASH = Thrash(rows=32, requests=48, requests_per_s=2.0, max_tokens=16)
+"""Well within what one thread can do on SmolLM2, so that queues come from slots and not from a lack of speed."""
 
 
 class Visit(msgspec.Struct, frozen=True, kw_only=True):

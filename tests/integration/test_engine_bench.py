@@ -22,9 +22,11 @@ from loadtest.engine_cases import (
     Memory,
     Peer,
     Question,
+    Thrash,
 )
 from loadtest.engine_peer import PeerFailed, RunningPeer
 from loadtest.gpu_model import SHAPES, write_random_model
+from tests.support.tiny_model import tiny_model_once
 
 ROOT = Path(__file__).parents[2]
 OURS = [sys.executable, "-m", "loadtest.engine_torch"]
@@ -73,6 +75,21 @@ def test_our_engine_answers_every_question(ours: RunningPeer, question: Question
     assert min(said) > 0
 
 
+def test_a_replica_with_more_adapters_than_slots_is_compared_with_one_that_has_them_all(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    model = tiny_model_once(tmp_path_factory)
+    adapters = tuple(str(write_random_adapter(model, tmp_path / f"a{at}", 8, at)) for at in range(4))
+    told = Peer(model=str(model), adapters=adapters, rank=8, slots=2)
+    running = RunningPeer([sys.executable, "-m", "loadtest.engine_thrash"], told, {}, tmp_path / "log")
+    try:
+        assert running.ready() == "replica"
+        ratio, in_slots_ms, thrash_ms = running.ask(Thrash(rows=4, requests=6, requests_per_s=50.0, max_tokens=2))
+        assert ratio == pytest.approx(thrash_ms / in_slots_ms)
+    finally:
+        running.close()
+
+
 @pytest.mark.parametrize("adapters", [0, 2])
 def test_transformers_and_peft_answer_what_is_compared(adapters: int, peer: Peer, tmp_path: Path) -> None:
     told = Peer(model=peer.model, adapters=peer.adapters[:adapters], rank=8)
@@ -91,7 +108,7 @@ def test_an_engine_that_does_not_start_is_named_with_its_last_words(peer: Peer, 
     told = Peer(model=str(tmp_path), adapters=peer.adapters)
     running = RunningPeer(OURS, told, {}, tmp_path / "log")
     try:
-        with pytest.raises(PeerFailed, match="the engine's process ended with 1: .*is no base model folder"):
+        with pytest.raises(PeerFailed, match=r"the engine's process ended with 1: .*is no base model folder"):
             running.ready()
         with pytest.raises(PeerFailed, match="ended with 1"):
             running.ask(Memory())

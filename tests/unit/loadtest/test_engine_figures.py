@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.engine_cases import Answer, ColdStart, Decode, FirstToken, Gaps, Loads, Memory
+from loadtest.engine_cases import Answer, ColdStart, Decode, FirstToken, Gaps, Loads, Memory, Thrash
 from loadtest.engine_figures import TARGETS, engine_figures
 from loadtest.engine_plan import Visit, cell, one_round
 
@@ -25,13 +25,13 @@ def answer_to(visit: Visit) -> Answer:
             return [0.011 if loading else 0.01] * steps
         case Loads(pairs=pairs):
             return [0.003, 0.002] * pairs
-        case Memory():
+        case Memory() | Thrash():
             return [0.0, 0.0]
 
 
 def visits(*left_out: str) -> dict[str, list[Answer]]:
     found: dict[str, list[Answer]] = {
-        "memory.many": [[1e9 + 24 * 20e6, 10e6]], "memory.few": [[1e9, 10e6]], "thrash": [[1.7]],
+        "memory.many": [[1e9 + 24 * 20e6, 10e6]], "memory.few": [[1e9, 10e6]], "thrash": [[1.7, 40.0, 68.0]],
     }  # fmt: skip
     for _ in range(ROUNDS):
         for visit in one_round(threads=1):
@@ -55,6 +55,7 @@ def test_comparisons_say_how_many_times_as_fast_we_are() -> None:
     assert (figures["tokens_per_s.b32.base"].value, figures["step_ms.b32.base"].value) == (1000.0, 32.0)
     assert (figures["ram_to_slot_vs_copy"].value, figures["itl_p99_loading_ratio"].value) == (1.5, 1.1)
     assert (figures["probe_ttft_share"].value, figures["probe_ms"].value) == (0.05, 10.0)
+    assert (figures["thrash_ttft_ratio"].value, figures["ttft_ms.thrash"].value) == (1.7, 68.0)
     assert (figures["slot_mb"].value, figures["adapter_mb"].value) == (20.0, 10.0)
 
 
