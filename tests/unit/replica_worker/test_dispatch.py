@@ -177,32 +177,39 @@ def test_a_slot_is_closed_for_an_operation_too() -> None:
 NAMES = "abcdef"
 
 
-@given(
-    slots=st.integers(1, 4),
-    rows=st.integers(0, 6),
-    resident=st.lists(st.sampled_from(NAMES), unique=True, max_size=4),
-    running=st.sets(st.sampled_from(NAMES)),
-    loading=st.sampled_from(["", *NAMES]),
-    asked=st.lists(
-        st.tuples(st.sampled_from([None, *NAMES]), st.sampled_from("xyz"), st.floats(0.0, 10.0)), max_size=12
-    ),
-    counters=st.fixed_dictionaries({tenant: st.floats(0.0, 3_000.0) for tenant in "xyz"}),
-)
-def test_whatever_is_decided_can_be_applied(
-    slots: int, rows: int, resident: list[str], running: set[str], loading: str,
-    asked: list[tuple[str | None, str, float]], counters: dict[str, float],
-) -> None:  # fmt: skip
-    table = table_of(slots, *resident[:slots], running=tuple(running))
-    if loading and not table.has_slot(key(loading)):
-        table.acquire(key(loading), 10.0)
-    requests = [
+@st.composite
+def tables(draw: st.DrawFn) -> SlotTable:
+    """Any slots: empty, idle, running or loading."""
+    count = draw(st.integers(1, 4))
+    resident = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=count))
+    table = table_of(count, *resident, running=tuple(draw(st.sets(st.sampled_from(NAMES)))))
+    loading = key(draw(st.sampled_from(NAMES)))
+    if draw(st.booleans()) and not table.has_slot(loading):
+        table.acquire(loading, 10.0)
+    return table
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[Waiting, ...]:
+    adapters, tenants, ages = st.sampled_from([None, *NAMES]), st.sampled_from("xyz"), st.floats(0.0, 10.0)
+    drawn = draw(st.lists(st.tuples(adapters, tenants, ages), max_size=12))
+    return tuple(
         waiting(f"r{at}", adapter, tenant_id=tenant, passed_over_since_s=since_s)
-        for at, (adapter, tenant, since_s) in enumerate(asked)
-    ]
-    decided = decide(table, *requests, rows=rows, counters=counters)
+        for at, (adapter, tenant, since_s) in enumerate(drawn)
+    )
+
+
+COUNTERS = st.fixed_dictionaries({tenant: st.floats(0.0, 3_000.0) for tenant in "xyz"})
+
+
+@given(table=tables(), asked=requests(), rows=st.integers(0, 6), counters=COUNTERS)
+def test_whatever_is_decided_can_be_applied(
+    table: SlotTable, asked: tuple[Waiting, ...], rows: int, counters: dict[str, float]
+) -> None:
+    decided = decide(table, *asked, rows=rows, counters=counters)
     assert len(decided.start) <= rows
-    assert sum(decided.waits.values()) == len(requests) - len(decided.start)
-    wanted = {request.request_id: request.key for request in requests}
+    assert sum(decided.waits.values()) == len(asked) - len(decided.start)
+    wanted = {request.request_id: request.key for request in asked}
     for start in decided.start:
         adapter = wanted[start.request_id]
         assert adapter is None or table.is_resident(adapter)
