@@ -6,8 +6,10 @@ import itertools
 
 import pytest
 import torch
+import torch.nn.functional as functional
 
 from services.replica_worker.engine.torch.linear import Linear, row_classes
+from services.replica_worker.engine.torch.packed import PackedProduct, packed
 
 LARGEST_STEP_ROWS = 160
 
@@ -34,6 +36,25 @@ def product(linear: Linear, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_row_of_a_padded_product_is_bit_equal_at_every_size(dtype: torch.dtype) -> None:
     assert rows_that_differ(dtype, row_classes(LARGEST_STEP_ROWS, dtype)) == 0
+
+
+def test_a_packed_product_is_the_plain_one_at_every_size() -> None:
+    weight, bias = torch.randn(576, 1536).to(torch.bfloat16), torch.randn(576).to(torch.bfloat16)
+    x = torch.randn(LARGEST_STEP_ROWS, 1536).to(torch.bfloat16)
+    plain, faster = Linear([weight], [bias]), Linear([weight], [bias], pack=True)
+    assert packed(weight, bias) is not None, "this build of torch packs nothing, so this proves nothing"
+    for rows in row_classes(LARGEST_STEP_ROWS, torch.bfloat16):
+        assert torch.equal(product(faster, x[:rows]), product(plain, x[:rows]))
+
+
+def test_a_packed_product_with_other_numbers_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(64, 64).to(torch.bfloat16)
+    monkeypatch.setattr(PackedProduct, "__call__", lambda one, x: functional.linear(x, weight + 1))
+    assert packed(weight, None) is None
+
+
+def test_float32_is_never_packed() -> None:
+    assert packed(torch.randn(64, 64), None) is None
 
 
 def test_the_check_notices_a_product_that_is_not_padded() -> None:

@@ -18,7 +18,7 @@ from .config import ModelConfig, ModelUnusable, read_config
 from .eos import eos_token_ids
 from .kernels.choose import kernels_for
 from .kernels.port import MOST_RANKS, Kernels, Rope
-from .model import LlamaModel
+from .model import LlamaModel, Tables
 from .policy import TorchPolicy
 from .rope import rope_tables
 from .slots import AdapterSlots
@@ -70,7 +70,8 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
     most_rows = policy.max_rows + policy.prefill_chunk_tokens
     workspace = Workspace(sizes.config, (most_rows, policy.max_rows), like, kernels)
     cache = KvCache(sizes.config, sizes.blocks, like, kernels)
-    model = LlamaModel(sizes.config, weights, _rope(sizes, device, kernels), slots.stacks, workspace)
+    tables = Tables(_rope(sizes, device, kernels), slots.stacks)
+    model = LlamaModel(sizes.config, weights, tables, workspace, policy.packed_weights)
     warm_up(model, cache, workspace)
     return Parts(
         info=info,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from .kernels.port import Array, Kernels
+from .packed import packed
 
 
 class Activation(NamedTuple):
@@ -18,14 +19,19 @@ class Activation(NamedTuple):
 
 
 class Linear:
-    """x [rows, in] -> [rows, out] of modules that share their input, one product for all of them."""
+    """x [rows, in] -> [rows, out] of modules that share their input, one product for all of them. `pack`: in
+    the library's own order of weights, if it has one."""
 
-    def __init__(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> None:
-        self._weight = torch.cat(tuple(weights)).t()
+    def __init__(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], pack: bool = False) -> None:
+        weight = torch.cat(tuple(weights)) if len(weights) > 1 else weights[0]
         self._bias = torch.cat(tuple(biases)) if biases else None
+        self._packed = packed(weight, self._bias) if pack else None
+        self._weight = None if self._packed else weight.t()
 
     def into(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        if self._bias is None:
+        if self._packed:
+            out.copy_(self._packed(x))
+        elif self._bias is None:
             torch.mm(x, self._weight, out=out)
         else:
             torch.addmm(self._bias, x, self._weight, out=out)

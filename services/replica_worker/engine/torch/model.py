@@ -8,6 +8,7 @@ not influence one another this makes a row's numbers the same in every batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -35,17 +36,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Projection:
     """Modules of a layer that share their input: the base product, and where their adapters stand."""
 
-    def __init__(self, weights: Weights, layer: int, modules: tuple[str, ...], kernels: Kernels) -> None:
+    def __init__(self, weights: Weights, layer: int, modules: tuple[str, ...], kernels: Kernels, pack: bool) -> None:
         names = [f"model.layers.{layer}.{module}" for module in modules]
         found = [weights[f"{name}.weight"] for name in names]
         biases = [weights[f"{name}.bias"] for name in names if f"{name}.bias" in weights]
-        self.linear = Linear(found, biases)
+        self.linear = Linear(found, biases, pack)
         first = layer * len(MODULES) + MODULES.index(modules[0])
         self.packed = Packed(first, kernels.index([len(weight) for weight in found]))
 
 
 class Layer:
-    def __init__(self, weights: Weights, index: int, kernels: Kernels, epsilon: float) -> None:
+    def __init__(self, weights: Weights, index: int, epsilon: float, kernels: Kernels, pack: bool) -> None:
         def norm(name: str) -> Norm:
             return Norm(kernels.view(weights[name]), epsilon)
 
@@ -54,20 +55,29 @@ class Layer:
         following = f"model.layers.{index + 1}.input_layernorm.weight"
         self.next_norm = norm(following if following in weights else "model.norm.weight")
         self.qkv, self.o, self.gate_up, self.down = (
-            Projection(weights, index, modules, kernels)
+            Projection(weights, index, modules, kernels, pack)
             for modules in (MODULES[0:3], MODULES[3:4], MODULES[4:6], MODULES[6:7])
         )
 
 
-class LlamaModel:
-    """`stacks`: the slots that steps read."""
+class Tables(NamedTuple):
+    """What steps read besides weights: the angles, and the slots of all adapters."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, rope: Rope, stacks: Stacks, workspace: Workspace) -> None:
+    rope: Rope
+    stacks: Stacks
+
+
+class LlamaModel:
+    """`pack`: see `packed.py`."""
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, tables: Tables, workspace: Workspace, pack: bool = False
+    ) -> None:
         self.kernels = kernels = workspace.kernels
         self._embedding = weights["model.embed_tokens.weight"]
-        self._head = Linear([weights.get("lm_head.weight", self._embedding)], [])
-        self._layers = [Layer(weights, index, kernels, config.rms_eps) for index in range(config.layers)]
-        self._rope, self._stacks, self._workspace = rope, stacks, workspace
+        self._head = Linear([weights.get("lm_head.weight", self._embedding)], [], pack)
+        self._layers = [Layer(weights, index, config.rms_eps, kernels, pack) for index in range(config.layers)]
+        self._tables, self._workspace = tables, workspace
         self.device = self._embedding.device
 
     def forward(self, step: Step, cache: KvCache) -> Activation:
@@ -78,7 +88,7 @@ class LlamaModel:
         kernels.norm(at.normed.view, at.x.view, self._layers[0].attention_norm)
         for layer, blocks in zip(self._layers, cache.layers, strict=True):
             self._project(layer.qkv, at.qkv, at.normed, step)
-            kernels.place(at.qkv.view, step.rows, self._rope, blocks)
+            kernels.place(at.qkv.view, step.rows, self._tables.rope, blocks)
             kernels.attend(at.mixed.view, at.qkv.view, blocks, step.row_parts)
             self._project(layer.o, at.delta, at.mixed, step)
             kernels.add_norm(at.normed.view, at.x.view, at.delta.view, layer.mlp_norm)
@@ -91,7 +101,7 @@ class LlamaModel:
     def _project(self, projection: Projection, out: Activation, x: Activation, step: Step) -> None:
         projection.linear.into(out.tensor, x.tensor)
         if step.adapted_parts:
-            self.kernels.adapt(out.view, x.view, self._stacks, projection.packed, step.adapted_parts)
+            self.kernels.adapt(out.view, x.view, self._tables.stacks, projection.packed, step.adapted_parts)
 
     def _logits(self, normed: torch.Tensor, sampled: torch.Tensor) -> Activation:
         m = len(sampled)
