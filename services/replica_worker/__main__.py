@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from services.replica_worker.app import Replica
 from services.replica_worker.assembly import Outside
+from services.replica_worker.control.merging import MergePlan
 from services.replica_worker.core.frames import FrameBook
 from services.replica_worker.core.residency import ResidencyLog
 from services.replica_worker.engine.port import Engine, EngineFailed
@@ -20,8 +24,10 @@ from services.replica_worker.standing import Identity
 from services.replica_worker.text.tokenizer import Tokenizer
 from shared.base_model import base_model_hash
 from shared.bus.nats import BusOptions, connect
-from shared.bus.port import Bus
-from shared.messages.pools import pool_id
+from shared.bus.port import Bus, Change
+from shared.contracts.catalog import ADAPTER
+from shared.messages.desired import AdapterRecord
+from shared.messages.pools import merged_pool_id, pool_id
 from shared.runtime import logs
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import Metrics
@@ -31,11 +37,15 @@ from shared.runtime.settings import SettingsError, read
 from shared.store.open import store_from_url
 from shared.store.port import ObjectStore
 
+if TYPE_CHECKING:
+    from services.replica_worker.engine.torch.policy import TorchPolicy
+
 TICK_S = 0.1
 BEAT_S = 0.5
 REPORT_S = 1.0
 STIR_S = 2.0
 SNAPSHOT_S = 10.0
+_log = logs.get_logger(__name__)
 
 
 def build_engine(settings: Settings, base_hash: str, tokenizer: Tokenizer) -> Engine:
@@ -59,6 +69,11 @@ def build_engine(settings: Settings, base_hash: str, tokenizer: Tokenizer) -> En
             )
         )
     from services.replica_worker.engine.torch.engine import TorchEngine
+
+    return TorchEngine(settings.model_folder, _torch_policy(settings))
+
+
+def _torch_policy(settings: Settings) -> TorchPolicy:
     from services.replica_worker.engine.torch.policy import TorchPolicy
 
     policy = TorchPolicy(
@@ -69,7 +84,29 @@ def build_engine(settings: Settings, base_hash: str, tokenizer: Tokenizer) -> En
         dtype=settings.dtype,
         threads=settings.threads,
     )
-    return TorchEngine(settings.model_folder, policy)
+    if settings.kv_budget_bytes:
+        policy = msgspec.structs.replace(policy, kv_bytes=settings.kv_budget_bytes)
+    return policy
+
+
+def build_merged(settings: Settings, record: AdapterRecord) -> tuple[Engine, MergePlan]:
+    """The engine for the merged weights, which has the slots' memory for keys and values; and what it is compared
+    with, which has room for one short prompt."""
+    from services.replica_worker.engine.torch.engine import TorchEngine
+    from services.replica_worker.engine.torch.layout import bytes_of_slots
+
+    folder, policy = settings.cache_folder / "merged", _torch_policy(settings)
+    spare_bytes = bytes_of_slots(settings.model_folder, policy)
+    merged = msgspec.structs.replace(policy, slots=1, rank_limit=1, kv_bytes=policy.kv_bytes + spare_bytes)
+    small = msgspec.structs.replace(policy, slots=1, max_rows=1, max_context_tokens=min(512, policy.max_context_tokens))
+    plan = MergePlan(
+        record=record,
+        base_folder=settings.model_folder,
+        folder=folder,
+        dtype=settings.dtype,
+        unmerged=TorchEngine(settings.model_folder, small),
+    )
+    return TorchEngine(folder, merged), plan
 
 
 def _vllm_engine(settings: Settings) -> Engine:
@@ -102,6 +139,28 @@ async def identify(settings: Settings) -> Identity:
     )
 
 
+async def to_merge(settings: Settings, bus: Bus) -> AdapterRecord:
+    """The record of the adapter that is to be merged in, once it is active. Raises SettingsError if it never is."""
+    found: asyncio.Future[AdapterRecord] = asyncio.get_running_loop().create_future()
+
+    async def look(change: Change[AdapterRecord]) -> None:
+        record = change.value
+        named = record is not None and settings.merged in (record.adapter_id, record.digest)
+        if record is not None and named and record.status == "active" and not found.done():
+            found.set_result(record)
+
+    watching = await bus.state(ADAPTER).watch(look)
+    _log.info("waiting for the adapter that is to be merged in", adapter=settings.merged)
+    try:
+        async with asyncio.timeout(settings.merged_wait_s):
+            return await found
+    except TimeoutError:
+        reason = f"{PREFIX}MERGED: no adapter {settings.merged} was active within {settings.merged_wait_s:g} s"
+        raise SettingsError(reason) from None
+    finally:
+        await watching.close()
+
+
 def parts_of(replica: Replica, outside: Outside, probe: ProbeServer) -> list[Part]:
     """In the order of their start; whatever speaks outlives the replica, which drains before it stops."""
     clock = outside.clock
@@ -121,13 +180,20 @@ def parts_of(replica: Replica, outside: Outside, probe: ProbeServer) -> list[Par
 async def serve(settings: Settings, bus: Bus, identity: Identity, store: ObjectStore) -> None:
     clock, metrics, stop_asked = SystemClock(), Metrics("replica_worker"), asyncio.Event()
     tokenizer = Tokenizer.from_folder(settings.model_folder)
+    plan: MergePlan | None = None
+    if settings.merged:
+        record = await to_merge(settings, bus)
+        identity = msgspec.structs.replace(identity, pool_id=merged_pool_id(record.pool_id, record.digest))
+        engine, plan = build_merged(settings, record)
+    else:
+        engine = build_engine(settings, identity.base_model_hash, tokenizer)
     book = FrameBook(identity.replica_id, identity.incarnation)
     told = ResidencyLog(identity.replica_id, identity.incarnation, identity.pool_id)
     outside = Outside(
         identity=identity,
         bus=bus,
         clock=clock,
-        engine=build_engine(settings, identity.base_model_hash, tokenizer),
+        engine=engine,
         tokenizer=tokenizer,
         files=DiskFiles(settings.cache_folder),
         store=store,
@@ -135,6 +201,7 @@ async def serve(settings: Settings, bus: Bus, identity: Identity, store: ObjectS
         residency=ResidencyTeller(bus, told, clock),
         meters=Meters(metrics),
         ask_to_stop=stop_asked.set,
+        merge=plan,
     )
     replica = Replica(settings, outside)
     probe = ProbeServer(settings.probe_port, metrics, replica.unready_reason)

@@ -8,6 +8,7 @@ from services.replica_worker.assembly import Hooks, Outside, assemble
 from services.replica_worker.control.convergence import Convergence
 from services.replica_worker.control.evaluation import Evaluator
 from services.replica_worker.control.golden import check_base
+from services.replica_worker.control.merging import Merging
 from services.replica_worker.control.operations import Operations
 from services.replica_worker.core.converge import Limits
 from services.replica_worker.reporting.reports import Reporter, held_adapters
@@ -68,8 +69,7 @@ class Replica:
         left running then."""
         try:
             await self.loader.disk.open()
-            await self._watch.begin(self.generation.on_step, self._given.identity.base_model_hash)
-            self.standing.golden = await check_base(self._watch, self._settings.model_folder)
+            self.standing.golden = await self._begin()
             await self._means.effects.prepare()
             await self._listen()
         except BaseException as error:
@@ -81,7 +81,7 @@ class Replica:
         self.standing.not_ready = ""
         await self.reporter.send()
         await self._given.residency.snapshot()
-        _log.info("the replica serves", pool_id=self._given.identity.pool_id, slots=self._settings.slots)
+        _log.info("the replica serves", pool_id=self._given.identity.pool_id, slots=self.loader.slots.table.count)
 
     async def stop(self) -> None:
         """Finish what runs, up to the deadline, and let everything go."""
@@ -106,6 +106,13 @@ class Replica:
         if self._watch.started:
             await self._watch.look()
             await self.generation.tick()
+
+    async def _begin(self) -> str:
+        """Start the engine; returns what became of the base's golden prompt."""
+        if self._given.merge is not None:
+            return await Merging(self._means, self._given.merge).begin(self.generation.on_step)
+        await self._watch.begin(self.generation.on_step, self._given.identity.base_model_hash)
+        return await check_base(self._watch, self._settings.model_folder)
 
     async def _listen(self) -> None:
         bus, replica_id = self._given.bus, self._given.identity.replica_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from services.replica_worker.control.merging import MergePlan
 from services.replica_worker.control.records import RecordBook
 from services.replica_worker.core.slots import SlotTable
 from services.replica_worker.core.tiers import ByteBudget
@@ -50,6 +51,8 @@ class Outside:
     meters: Meters
     ask_to_stop: Callable[[], None]
     """Ends the process in an orderly way."""
+    merge: MergePlan | None = None
+    """What is merged into the weights that `engine` starts with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,5 +107,6 @@ def _loader(settings: Settings, outside: Outside, watch: EngineWatch, records: R
     ram_budget: ByteBudget[AdapterKey] = ByteBudget(settings.ram_budget_bytes)
     disk = DiskTier(outside.files, outside.store, disk_budget, outside.clock, on_file)
     ram = RamTier(ground, disk, ram_budget)
-    slots = SlotTier(ground, ram, SlotTable(settings.slots), Effects(watch, ram, on_outcome))
+    table = SlotTable(settings.slots if outside.merge is None else 0)
+    slots = SlotTier(ground, ram, table, Effects(watch, ram, on_outcome))
     return Loader(outside.identity.base_model_hash, disk, ram, SlotQueue(ground, ram, slots), ground)

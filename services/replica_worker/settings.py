@@ -13,6 +13,7 @@ PREFIX = "LORAFLEET_WORKER_"
 _AT_LEAST = {
     "slots": 1, "rank_limit": 1, "max_rows": 1, "max_context_tokens": 1, "queue_limit": 1,
     "ram_budget_bytes": 1, "disk_budget_bytes": 1, "threads": 0, "kv_budget_bytes": 0, "drain_deadline_s": 0,
+    "merged_wait_s": 0,
 }  # fmt: skip
 
 
@@ -38,6 +39,10 @@ class Settings(S3Access, frozen=True, kw_only=True):
     kv_budget_bytes: int = 0
     """For the keys and values of all contexts; 0: what the engine chooses."""
     probe_port: int = 0
+    merged: str = ""
+    """The id or digest of the one adapter to serve, merged into the base's weights; "": any adapter, in slots."""
+    merged_wait_s: float = 600.0
+    """How long to wait for that adapter to be active, before this process ends."""
     queue_limit: int = 256
     """Requests that may wait, for an adapter or for a row, before more are refused."""
     drain_deadline_s: float = 20.0
@@ -45,6 +50,10 @@ class Settings(S3Access, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not is_subject_token(self.replica_id):
             raise ValueError(f"REPLICA_ID {self.replica_id!r} must be 1 to 64 of A-Z a-z 0-9 _ -")
+        if self.merged and self.engine != "torch":
+            raise ValueError(
+                f"MERGED needs ENGINE=torch, not {self.engine}: `lorafleet merge` writes a folder for others"
+            )
         for name, least in _AT_LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name.upper()} must be at least {least}, not {getattr(self, name)}")

@@ -14,6 +14,7 @@ import msgspec
 
 from services.replica_worker.app import Replica
 from services.replica_worker.assembly import Outside
+from services.replica_worker.control.merging import MergePlan
 from services.replica_worker.core.frames import FrameBook
 from services.replica_worker.core.residency import ResidencyLog
 from services.replica_worker.engine.port import Engine
@@ -183,13 +184,14 @@ class Rig:
         self.caller = Caller(self.broker.connect("gateway"), "gateway-1")
         self.tokenizer = Tokenizer.from_folder(model_folder)
         self.stop_asked = asyncio.Event()
+        self.merge: MergePlan | None = None
         self.replica = self._build("first")
 
     def _build(self, incarnation: str) -> Replica:
         identity = Identity(
             replica_id=REPLICA_ID,
             incarnation=incarnation,
-            pool_id=pool_id(self.base_hash, self.settings.rank_limit),
+            pool_id=self.pool_id,
             base_model_hash=self.base_hash,
         )
         self.frames = FrameSender(self.bus, FrameBook(REPLICA_ID, incarnation), self.clock)
@@ -208,8 +210,19 @@ class Rig:
             residency=self.residency,
             meters=self.meters,
             ask_to_stop=self.stop_asked.set,
+            merge=self.merge,
         )
         return Replica(self.settings, outside)
+
+    def merge_in(self, plan: MergePlan) -> None:
+        """Before the start: what the engine's weights are to hold."""
+        self.merge = plan
+        self.replica = self._build("merged")
+
+    @property
+    def pool_id(self) -> str:
+        merged = None if self.merge is None else self.merge.record.digest
+        return pool_id(self.base_hash, self.settings.rank_limit, merged)
 
     @property
     def cache(self) -> Path:
@@ -279,7 +292,7 @@ class Rig:
             request_id=request_id,
             gateway_id=self.caller.gateway_id,
             tenant_id="acme",
-            pool_id=pool_id(self.base_hash, self.settings.rank_limit),
+            pool_id=self.pool_id,
             base_model_hash=self.base_hash,
             messages=(ChatMessage(role="user", content="hello"),),
             sampling=sampling,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.messages.generation import GenerateRequest
+from shared.messages.identity import AdapterKey
 
 from .tokens import retry_after_s
 
@@ -23,6 +24,8 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
 
     pool_id: str
     base_model_hash: str
+    only: AdapterKey | None = None
+    """The one adapter that is served here, merged into the base; None: any, and the base."""
     not_ready: str
     """Why the replica is not ready; "" if it is."""
     draining: bool
@@ -43,6 +46,9 @@ def admit(request: GenerateRequest, door: Door) -> Refusal | None:
             code="wrong_pool", elsewhere=True,
             reason=f"This replica serves pool {door.pool_id}, the request is for {request.pool_id}.",
         )  # fmt: skip
+    if door.only is not None and (request.adapter_id, request.digest) != (door.only.adapter_id, door.only.digest):
+        reason = f"This replica serves {door.only.adapter_id} alone, merged into its base."
+        return Refusal(code="wrong_pool", reason=reason, elsewhere=True)
     if (request.adapter_id is None) != (request.digest is None):
         return Refusal(
             code="invalid_request", elsewhere=False, reason="An adapter is named by its id and its digest together."

@@ -20,7 +20,8 @@ _MINUTE_S = 60.0
 
 @dataclass
 class SlotTable:
-    """The slots 0..count-1 of one engine. Methods that are told of something impossible raise ValueError."""
+    """The slots 0..count-1 of one engine; none where an adapter is merged in. Methods that are told of something
+    impossible raise ValueError."""
 
     count: int
     loads: int = field(init=False, default=0)
@@ -32,8 +33,8 @@ class SlotTable:
     _loaded_at_s: deque[float] = field(init=False, default_factory=deque)
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"a replica needs at least one slot, not {self.count}")
+        if self.count < 0:
+            raise ValueError(f"a replica cannot have {self.count} slots")
         self._slots = [Slot(index) for index in range(self.count)]
 
     def acquire(self, key: AdapterKey, now_s: float) -> Acquired | AllBusy:

@@ -58,7 +58,7 @@ class Reporter:
             engine_build=info.build if info else "",
             max_context_tokens=info.max_context_tokens if info else 0,
             max_rows=settings.max_rows,
-            slots=settings.slots,
+            slots=table.count,
             slots_busy=table.busy,
             running=by.watch.load.running,
             queue_depth=self._generation.waiting,
@@ -90,7 +90,7 @@ class Reporter:
             queue_depth=report.queue_depth,
             tokens_in_flight=report.tokens_in_flight,
             evictions_per_min=report.evictions_per_min,
-            gpu_adapters=_names(by.loader.slots.table.resident),
+            gpu_adapters=_names(by.loader.resident),
             ram_adapters=_names(by.loader.ram.budget.held),
             disk_adapters=_names(tuple(key for key in held if by.loader.disk.holds(key.digest))),
             slots=report.slots,
@@ -103,7 +103,7 @@ def held_adapters(means: Means) -> set[AdapterKey]:
     """Everything that is in some tier. A file whose adapter is not known yet has no name to tell."""
     loader = means.loader
     on_disk = (key for digest in loader.disk.budget.held for key in means.records.keys_of(digest))
-    return {*loader.slots.table.resident, *loader.ram.budget.held, *on_disk}
+    return {*loader.resident, *loader.ram.budget.held, *on_disk}
 
 
 def _names(keys: tuple[AdapterKey, ...]) -> tuple[str, ...]:

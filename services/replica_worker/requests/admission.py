@@ -42,6 +42,7 @@ class Admission:
         door = Door(
             pool_id=by.identity.pool_id,
             base_model_hash=by.identity.base_model_hash,
+            only=by.loader.merged,
             not_ready=by.standing.not_ready,
             draining=bool(by.standing.draining),
             waiting=waiting,
@@ -83,6 +84,8 @@ class Admission:
         return record
 
     async def _turn(self, running: Running, record: AdapterRecord | None, promised: int) -> None:
+        if record is not None and record.key == self._by.loader.merged:
+            record = None  # its weights are the base's here: all it needs is a row
         try:
             if record is not None:
                 running.tier = self._by.loader.tier_of(record.key)

@@ -36,6 +36,8 @@ class Loader:
         self.slots = queue.slots
         self.queue = queue
         self.failures = FailureMemory()
+        self.merged: AdapterKey | None = None
+        """The adapter whose weights the engine's model has in it: in no slot, and here as long as the replica."""
         self._base_model_hash = base_model_hash
         self._clock = ground.clock
         self._on_change = ground.on_change
@@ -46,11 +48,20 @@ class Loader:
 
     def tier_of(self, key: AdapterKey) -> str:
         """The highest tier that holds it: "gpu", "ram", "disk" or "remote"."""
-        if self.slots.table.is_resident(key):
+        if key == self.merged or self.slots.table.is_resident(key):
             return "gpu"
         if self.ram.holds(key):
             return "ram"
         return "disk" if self.disk.holds(key.digest) else "remote"
+
+    def serve_only(self, key: AdapterKey) -> None:
+        """It is merged in: no other adapter comes any further than the disk from now on."""
+        self.merged = key
+
+    @property
+    def resident(self) -> tuple[AdapterKey, ...]:
+        """Whatever can be served at once."""
+        return self.slots.table.resident if self.merged is None else (self.merged,)
 
     def holds(self, key: AdapterKey) -> bool:
         """Something of it is here, or on its way."""
@@ -117,6 +128,8 @@ class Loader:
 
         Raises AdapterUnavailable, AdapterFailed, EngineFailed.
         """
+        if record.key == self.merged:
+            return
         with self.urgently(), self._remembering(record):
             if tier == "gpu":
                 (await _proven(await self.queue.acquire(record))).release()
@@ -142,6 +155,8 @@ class Loader:
     async def drop(self, key: AdapterKey, *, keep_file: bool = False) -> str | None:
         """Remove it from every tier; returns why not if something uses it. `keep_file`: another adapter
         has the same bytes and is still wanted."""
+        if key == self.merged:
+            return "it is merged into the weights of this replica"
         if (reason := await self.slots.vacate(key)) is not None:
             return reason
         if (reason := self.ram.discard(key)) is not None:
@@ -151,6 +166,8 @@ class Loader:
         return reason
 
     def in_use(self, key: AdapterKey) -> bool:
+        if key == self.merged:
+            return True
         return self.slots.table.in_use(key) or self.ram.budget.in_use(key) or self.disk.budget.in_use(key.digest)
 
     async def calm(self) -> None:
@@ -219,6 +236,8 @@ class Loader:
                 f"{record.adapter_id} belongs to base model {record.base_model_hash[:12]}, this replica runs"
                 f" {self._base_model_hash[:12]}"
             )
+        if self.merged is not None:
+            raise AdapterFailed(f"this replica serves {self.merged.adapter_id} alone, merged into its base")
 
 
 async def _proven(reference: SlotReference) -> SlotReference:

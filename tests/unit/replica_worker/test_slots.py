@@ -139,10 +139,17 @@ def test_invariants_notice_what_is_broken() -> None:
     assert len(table.broken_invariants()) == 2
 
 
-@given(st.integers(max_value=0))
-def test_a_replica_needs_a_slot(count: int) -> None:
-    with pytest.raises(ValueError, match="at least one slot"):
+@given(st.integers(max_value=-1))
+def test_no_table_has_fewer_than_no_slots(count: int) -> None:
+    with pytest.raises(ValueError, match="cannot have"):
         SlotTable(count)
+
+
+def test_without_slots_nobody_gets_one() -> None:
+    table = SlotTable(0)
+    assert isinstance(table.acquire(key(0), 0.0), AllBusy)
+    assert isinstance(table.acquire_free(key(0), 0.0), AllBusy)
+    assert (table.resident, table.busy, list(table.broken_invariants())) == ((), 0, [])
 
 
 class SlotsUnderRandomUse(RuleBasedStateMachine):

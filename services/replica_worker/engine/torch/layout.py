@@ -8,6 +8,7 @@ rank or of fewer modules is smaller, in RAM and in the work of a step.
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -16,8 +17,9 @@ import torch
 from services.replica_worker.engine.port import AdapterSpec
 
 from .adapter import CheckedAdapter, HostModule
-from .config import MODULES, ModelConfig
+from .config import MODULES, ModelConfig, read_config
 from .kernels.port import RANK_MULTIPLE, Kernels
+from .policy import TorchPolicy
 
 
 class TorchAdapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,12 @@ def modules_of(config: ModelConfig) -> int:
 def capacity_of(config: ModelConfig, rank_limit: int) -> int:
     """How many numbers an adapter of the highest rank in every module has."""
     return config.layers * padded(rank_limit) * sum(sum(config.shape_of(module)) for module in MODULES)
+
+
+def bytes_of_slots(folder: Path, policy: TorchPolicy) -> int:
+    """What the slots of an engine take. Raises ModelUnusable."""
+    dtype: torch.dtype = getattr(torch, policy.dtype)
+    return policy.slots * capacity_of(read_config(folder), policy.rank_limit) * dtype.itemsize
 
 
 def padded(rank: int) -> int:
