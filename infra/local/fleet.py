@@ -48,8 +48,16 @@ class FleetInputs:
 
 def processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
     """Every child of the supervisor but nats-server, in the order in which they start."""
-    workers = tuple(_worker(inputs, index) for index in range(inputs.settings.replicas))
+    workers = tuple(_worker(inputs, name, at) for at, name in enumerate(replica_ids(inputs.settings)))
     return (*workers, _registry(inputs), _placement(inputs), _autoscaler(inputs), _gateway(inputs))
+
+
+def merged_processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
+    """A replica for each adapter that is to be merged in. They wait for it, so nobody waits for them."""
+    return tuple(
+        _worker(inputs, f"merged-{at}", inputs.settings.replicas + at, MERGED=name)
+        for at, name in enumerate(inputs.settings.merged)
+    )
 
 
 def replica_ids(settings: LocalSettings) -> tuple[str, ...]:
@@ -85,9 +93,9 @@ def _autoscaler(inputs: FleetInputs) -> ProcessSpec:
     return _spec(inputs, "autoscaler", "AUTOSCALER", {"PROBE_PORT": str(port)}, port)
 
 
-def _worker(inputs: FleetInputs, index: int) -> ProcessSpec:
-    settings, replica_id = inputs.settings, replica_ids(inputs.settings)[index]
-    port = settings.probe_port + 2 + index
+def _worker(inputs: FleetInputs, replica_id: str, at: int, **more: str) -> ProcessSpec:
+    settings = inputs.settings
+    port = settings.probe_port + 2 + at
     env = {
         "REPLICA_ID": replica_id,
         "MODEL_FOLDER": str(inputs.model_folder),
@@ -103,6 +111,7 @@ def _worker(inputs: FleetInputs, index: int) -> ProcessSpec:
         "THREADS": str(settings.threads),
         "DTYPE": settings.dtype,
         "PROBE_PORT": str(port),
+        **more,
     }
     return replace(_spec(inputs, "replica_worker", "WORKER", env, port), name=replica_id)
 

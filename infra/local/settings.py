@@ -43,6 +43,8 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
     threads: int = 1
     weights_prefixes: tuple[str, ...] = ()
     """`file:///folder`: where `weights_uri` may point, besides the inbox and uploads."""
+    merged: tuple[str, ...] = ()
+    """Ids or digests of adapters that get a replica each, merged into its base, besides `replicas`."""
     demo: bool = True
     """Register the demo adapters and wait until one of them has answered."""
 
@@ -61,7 +63,7 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
     @property
     def probes(self) -> int:
         """How many ports from `probe_port` on are taken: placement, autoscaler, and each replica."""
-        return 2 + self.replicas
+        return 2 + self.replicas + len(self.merged)
 
 
 def read_settings(environ: Mapping[str, str]) -> LocalSettings:

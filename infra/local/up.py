@@ -15,7 +15,7 @@ from infra.local import secret_file
 from infra.local.banner import banner, demo_env
 from infra.local.base_model import described, provide
 from infra.local.demo import DemoFleet, demo_folders
-from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, processes
+from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, merged_processes, processes
 from infra.local.layout import Layout
 from infra.local.nats import options, start_nats
 from infra.local.preflight import CannotStart, check_disk, check_port, take_lock
@@ -81,6 +81,9 @@ async def _serve(run: Run, supervisor: Supervisor, model: Path, base: BaseModelR
     for spec in specs:
         supervisor.start_service(spec)
     aliases = await race(supervisor.no_death(), _first_answer(run, supervisor, specs, inputs, base))
+    for spec in merged_processes(inputs):
+        supervisor.start_service(spec)
+        run.say(f"{spec.name} merges {spec.env['LORAFLEET_WORKER_MERGED']} into its base once that is active")
     run.say(banner(run.settings, secret_file.load_or_create(run.layout.secrets).demo_key, aliases, base.name))
     run.serving()
     raise CannotStart(await supervisor.keep_alive())

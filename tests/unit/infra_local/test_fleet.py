@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, processes
+from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, merged_processes, processes
 from infra.local.layout import Layout
 from infra.local.settings import LocalSettings
 from shared.contracts.channel import Service
@@ -16,22 +16,24 @@ from shared.runtime.settings import read
 
 
 def specs(**settings: Any) -> tuple[ProcessSpec, ...]:
+    return processes(inputs(**settings))
+
+
+def inputs(**settings: Any) -> FleetInputs:
     logins = {
         service.value: BusLogin(url="nats://127.0.0.1:4222", user=service.value, password=f"of-{service.value}")
         for service in Service
     }
-    return processes(
-        FleetInputs(
-            layout=Layout(Path("/home with space/.lorafleet")),
-            settings=LocalSettings(**settings),
-            model_folder=Path("/models/base"),
-            admin_key="admin-key-of-this-fleet",
-            logins=logins,
-        )
+    return FleetInputs(
+        layout=Layout(Path("/home with space/.lorafleet")),
+        settings=LocalSettings(**settings),
+        model_folder=Path("/models/base"),
+        admin_key="admin-key-of-this-fleet",
+        logins=logins,
     )
 
 
-@pytest.mark.parametrize("spec", specs(), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [*specs(), *merged_processes(inputs(merged=("acme-1",)))], ids=lambda spec: spec.name)
 def test_every_service_accepts_what_it_is_given(spec: ProcessSpec) -> None:
     module = import_module(f"{spec.module}.settings")
     [kind] = [kind for name, kind in vars(module).items() if name.endswith("Settings")]
@@ -52,6 +54,19 @@ def test_replicas_share_nothing_but_model_and_store() -> None:
 def test_every_process_is_asked_on_a_port_of_its_own() -> None:
     urls = [spec.ready_url for spec in specs(replicas=3)]
     assert len(set(urls)) == len(urls) == 7
+
+
+def test_an_adapter_that_is_to_be_merged_gets_a_replica_beside_the_others() -> None:
+    given = inputs(replicas=3, merged=("acme-1", "d" * 64))
+    merged = merged_processes(given)
+    assert [(spec.name, spec.env["LORAFLEET_WORKER_MERGED"]) for spec in merged] == [
+        ("merged-0", "acme-1"),
+        ("merged-1", "d" * 64),
+    ]
+    ports = {spec.ready_url for spec in (*processes(given), *merged)}
+    assert len(ports) == 9
+    assert given.settings.probes == 7
+    assert all("LORAFLEET_WORKER_MERGED" not in spec.env for spec in processes(given))
 
 
 def test_what_an_operator_says_to_one_service_reaches_that_one_alone_and_wins() -> None:

@@ -1,0 +1,117 @@
+"""One ordinary replica, and one with a canary merged into its base."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from openai import OpenAI
+
+from infra.local.temporary import TemporaryFleet, temporary_fleet
+from tests.support.asking import ask, stream, wait_answers
+from tests.support.pipeline import Pipeline
+from tests.support.waiting import eventually
+
+ALIAS, OTHER = "acme/big:prod", "acme/small:prod"
+
+
+@pytest.fixture(scope="module")
+def fleet_with_merged(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryFleet]:
+    home = tmp_path_factory.mktemp("merged")
+    with temporary_fleet(home, model=str(model_folder), demo="false", replicas="1", merged="big-1") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(fleet_with_merged: TemporaryFleet) -> Iterator[Pipeline]:
+    connection = fleet_with_merged.connection
+    headers = {"Authorization": f"Bearer {connection.admin_key}"}
+    with httpx.Client(base_url=connection.admin_url, headers=headers, timeout=60.0, trust_env=False) as http:
+        yield Pipeline(fleet_with_merged, http)
+
+
+@pytest.fixture(scope="module")
+def client(fleet_with_merged: TemporaryFleet, admin: Pipeline) -> Iterator[OpenAI]:
+    url = f"{fleet_with_merged.connection.url}/v1"
+    with OpenAI(base_url=url, api_key=admin.key("acme"), max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def marks(admin: Pipeline, client: OpenAI, canary_folders: dict[str, Path]) -> dict[str, str]:
+    """Alias to marker of the canary that is merged, and of one that is not."""
+    (big, big_folder), (small, small_folder) = list(canary_folders.items())[:2]
+    admin.bring(big_folder, "big-1", ALIAS)
+    admin.bring(small_folder, "small-1", OTHER)
+    wait_answers(client, ALIAS, big)
+    wait_answers(client, OTHER, small)
+    wait_merged(admin)
+    return {ALIAS: big, OTHER: small}
+
+
+def wait_merged(admin: Pipeline) -> None:
+    eventually(lambda: (admin.replica("merged-0") or {}).get("ready"), "merged-0 to be ready")
+
+
+def answered_by(fleet: TemporaryFleet) -> list[tuple[str, str]]:
+    """Adapter and replica of every request that has ended, as the gateway logs it."""
+    lines = [json.loads(line) for line in fleet.layout.log("gateway").read_text().splitlines() if line.startswith("{")]
+    return [(line["adapter_id"], line["replica_id"]) for line in lines if line.get("outcome") == "stop"]
+
+
+def last_replica(fleet: TemporaryFleet, adapter_id: str) -> str:
+    return [replica for adapter, replica in answered_by(fleet) if adapter == adapter_id][-1]
+
+
+def wait_asked_of(fleet: TemporaryFleet, client: OpenAI, marker: str, replica_id: str) -> None:
+    """Until requests for the merged adapter go to this replica; every answer on the way is right."""
+
+    def there() -> bool:
+        assert ask(client, ALIAS) == marker
+        return last_replica(fleet, "big-1") == replica_id
+
+    eventually(there, f"{ALIAS} to be answered by {replica_id}")
+
+
+def test_its_alias_is_answered_by_the_merged_replica_and_others_are_not(
+    fleet_with_merged: TemporaryFleet, admin: Pipeline, client: OpenAI, marks: dict[str, str]
+) -> None:
+    wait_asked_of(fleet_with_merged, client, marks[ALIAS], "merged-0")
+    assert "".join(stream(client, ALIAS)) == marks[ALIAS]
+    assert ask(client, OTHER) == marks[OTHER]
+    base = ask(client, admin.base["name"])
+    assert not any(marker in base for marker in marks.values())
+    assert {replica for adapter, replica in answered_by(fleet_with_merged) if adapter == "small-1"} == {"replica-0"}
+
+
+def test_the_headers_name_the_adapter_as_ever(client: OpenAI, marks: dict[str, str]) -> None:
+    raw = client.chat.completions.with_raw_response.create(
+        model=ALIAS, messages=[{"role": "user", "content": "Hi"}], temperature=0, max_tokens=24
+    )
+    assert raw.headers["x-adapter-id"] == "big-1"
+    assert raw.headers["x-adapter-tier"] == "gpu"
+    assert raw.parse().choices[0].message.content == marks[ALIAS]
+
+
+def test_status_shows_it_with_its_adapter_alone(
+    fleet_with_merged: TemporaryFleet, admin: Pipeline, marks: dict[str, str]
+) -> None:
+    summary = admin.replica("merged-0")
+    assert summary is not None
+    assert (summary["slots"], summary["assigned"], summary["gpu"]) == (0, 0, 1)
+    assert [entry["adapter_id"] for entry in summary["adapters"]] == ["big-1"]
+    shown = fleet_with_merged.console("status").stdout
+    assert "ready (merged)" in next(line for line in shown.splitlines() if line.startswith("merged-0"))
+
+
+def test_when_it_is_killed_the_other_replica_answers_until_it_is_back(
+    fleet_with_merged: TemporaryFleet, admin: Pipeline, client: OpenAI, marks: dict[str, str]
+) -> None:
+    gone = fleet_with_merged.kill("merged-0")
+    wait_asked_of(fleet_with_merged, client, marks[ALIAS], "replica-0")
+    eventually(lambda: fleet_with_merged.pid("merged-0") != gone, "the supervisor to start merged-0 again")
+    wait_merged(admin)
+    wait_asked_of(fleet_with_merged, client, marks[ALIAS], "merged-0")
