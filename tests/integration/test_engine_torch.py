@@ -155,9 +155,15 @@ def another_shape(folder: Path) -> None:
     (folder / "config.json").write_text(config.replace('"intermediate_size": 256', '"intermediate_size": 128'))
 
 
+def odd_heads(folder: Path) -> None:
+    config = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(config.replace('"head_dim": 32', '"head_dim": 24'))
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
+        (odd_heads, "head_dim of 32"),
         (cut_short, "is not a safetensors file"),
         (no_weights, "holds no .safetensors file"),
         (another_family, "MambaForCausalLM is not of the Llama family"),

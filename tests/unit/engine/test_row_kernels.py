@@ -11,6 +11,7 @@ import torch.nn.functional as functional
 
 from services.replica_worker.engine.torch.kernels.compiled import code_folder
 from services.replica_worker.engine.torch.kernels.cpu import CpuKernels
+from services.replica_worker.engine.torch.kernels.crew import Crew
 from services.replica_worker.engine.torch.kernels.port import LayerCache, Norm, Rope, Rows
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCKS = 6, 2, 96, 16
@@ -144,6 +145,15 @@ def test_the_best_token_is_the_first_of_the_largest(dtype: torch.dtype) -> None:
     assert token_ids[:2] == [20, 324]
     assert token_ids[5] == int(logits[5].argmax())
     assert finite == [True, True, False, False, False, True]
+
+
+def test_what_a_part_raises_on_another_thread_reaches_the_step() -> None:
+    def kernel(part: int) -> None:
+        if part == 2:
+            raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError, match="planted"):
+        Crew(threads=3).run(kernel, (), (0, 1, 2))
 
 
 def test_code_is_kept_where_it_can_be_written(tmp_path: Path) -> None:
