@@ -57,8 +57,8 @@ async def test_c11_the_next_token_is_as_likely_as_peft_says(
     found = await subject.engine.probe(PROMPT, 0, top=TOP)
     base = await subject.engine.probe(PROMPT, -1, top=TOP)
     actual = torch.tensor(found.logprobs)
-    tolerance = 2e-3 if subject.info.dtype == "float32" else 0.1
-    torch.testing.assert_close(actual, expected[list(found.token_ids)], atol=tolerance, rtol=0.0)
+    tolerance, share = (2e-3, 0.0) if subject.info.dtype == "float32" else (0.1, 0.05)
+    torch.testing.assert_close(actual, expected[list(found.token_ids)], atol=tolerance, rtol=share)
     if subject.info.dtype == "float32":
         assert found.token_ids == tuple(torch.topk(expected, TOP).indices.tolist())
     distance = (torch.tensor(base.logprobs) - expected[list(base.token_ids)]).abs().max()

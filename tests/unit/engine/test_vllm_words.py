@@ -109,16 +109,27 @@ def test_a_probe_is_one_token_with_its_best_neighbours() -> None:
 # -- places --------------------------------------------------------------------------------------------
 
 
-def test_ids_count_up_and_names_are_never_shared(tmp_path: Path, limits: AdapterLimits) -> None:
+def test_ids_count_up_and_no_two_that_stand_share_a_name(tmp_path: Path, limits: AdapterLimits) -> None:
     places, adapter = Places(), prepared(tmp_path, RandomAdapter(seed=1), limits)
-    taken = [places.take(slot, adapter) for slot in (0, 1)]
-    places.leave(0)
-    taken.append(places.take(0, adapter))
-    assert [place.lora_id for place in taken] == [1, 2, 3]
-    assert len({place.name for place in taken}) == 3
-    assert all(adapter.spec.digest in place.name and adapter.spec.digest in place.folder for place in taken)
-    assert places.disagreement({2, 3}) is None
-    assert places.disagreement({3, 4}) == "vLLM's slots hold the adapters [3, 4], and [2, 3] were loaded"
+    one, other = places.take(0, adapter), places.take(1, adapter)
+    assert (one.lora_id, other.lora_id) == (1, 2)
+    assert one.name != other.name
+    assert one.folder != other.folder
+    assert all(adapter.spec.digest in text for text in (one.name, other.name, str(one.folder), str(other.folder)))
+    assert places.disagreement({1, 2}) is None
+    assert places.disagreement({2, 9}) == "vLLM's slots hold the adapters [2, 9], and [1, 2] were loaded"
+
+
+def test_a_version_keeps_its_name_until_it_is_to_be_forgotten(tmp_path: Path, limits: AdapterLimits) -> None:
+    places, adapter = Places(), prepared(tmp_path, RandomAdapter(seed=1), limits)
+    first = places.take(0, adapter)
+    places.leave(0, forget=False)
+    back = places.take(3, prepared(tmp_path, RandomAdapter(seed=1), limits, number=2))
+    places.leave(3, forget=True)
+    forgotten = places.take(0, adapter)
+    assert (first.name, first.folder) == (back.name, back.folder)
+    assert forgotten.name not in (first.name, back.name)
+    assert [place.lora_id for place in (first, back, forgotten)] == [1, 2, 3]
 
 
 # -- prepared files ------------------------------------------------------------------------------------
@@ -170,7 +181,8 @@ def test_a_folder_lasts_as_long_as_its_adapter(tmp_path: Path, limits: AdapterLi
     del one
     gc.collect()
     assert not folder.exists()
-    other.check()
+    other.offer(tmp_path / "named" / "other")
+    assert (tmp_path / "named" / "other").resolve() == other.folder.resolve()
 
 
 def test_a_scratch_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, limits: AdapterLimits) -> None:

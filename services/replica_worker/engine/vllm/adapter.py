@@ -27,7 +27,7 @@ WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 class VllmAdapter:
     """Its folder exists as long as this object does: a slot that holds the adapter holds this too, so vLLM
-    can read it again whenever it wants. `name` and `folder` carry the digest and the way it is applied."""
+    can read it again whenever it wants. `version`: the digest and how it is applied, all that decides its effect."""
 
     def __init__(self, spec: AdapterSpec, folder: Path, written: bytes) -> None:
         self.spec = spec
@@ -37,17 +37,23 @@ class VllmAdapter:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     @property
-    def name(self) -> str:
-        return self.folder.name
+    def version(self) -> str:
+        return f"{self.spec.digest}-{application(self.spec)}"
 
     @property
     def weights(self) -> Path:
         return self.folder / WEIGHTS
 
-    def check(self) -> None:
-        """Blocking. Raises AdapterUnusable if the prepared file is not what was written."""
+    def offer(self, at: Path) -> None:
+        """Make the folder reachable at another path, in the place of what was there.
+
+        Blocking. Raises AdapterUnusable if the prepared file is not what was written.
+        """
         try:
             found = hashlib.sha256(self.weights.read_bytes()).hexdigest()
+            at.parent.mkdir(exist_ok=True)
+            at.unlink(missing_ok=True)
+            at.symlink_to(self.folder)
         except OSError as error:
             raise AdapterUnusable(f"the prepared file of {self.spec.adapter_id} cannot be read: {error}") from error
         if found != self._sha256:

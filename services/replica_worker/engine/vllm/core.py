@@ -209,4 +209,4 @@ def _salt(request: EngineRequest) -> str | None:
 
 def _lora(place: Place) -> LoRARequest:
     """Never `load_inplace`: vLLM would read the file again for every token."""
-    return LoRARequest(lora_name=place.name, lora_int_id=place.lora_id, lora_path=place.folder)
+    return LoRARequest(lora_name=place.name, lora_int_id=place.lora_id, lora_path=str(place.folder))

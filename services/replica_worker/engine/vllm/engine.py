@@ -94,20 +94,20 @@ class VllmEngine:
         if not isinstance(adapter, VllmAdapter):
             raise TypeError(f"{type(adapter).__name__} was not read by this engine")
         async with self._writing:
-            await self._empty(slot)
-            await asyncio.to_thread(adapter.check)
+            await self._empty(slot, forget=False)
             place = self._places.take(slot, adapter)
             try:
+                await asyncio.to_thread(adapter.offer, place.folder)
                 await self._stand(place)
             except BaseException:
-                await self._empty(slot)
+                await self._empty(slot, forget=True)
                 raise
             self._desk.ledger.fill(slot, adapter.spec.digest)
 
     async def clear(self, slot: int) -> None:
         """Raises ValueError, and changes nothing, if a request is on the slot."""
         async with self._writing:
-            await self._empty(slot)
+            await self._empty(slot, forget=True)
 
     def submit(self, request: EngineRequest) -> None:
         """Raises ValueError for an id that is live; any other refusal comes as an error token."""
@@ -168,14 +168,14 @@ class VllmEngine:
     async def _mend(self, parts: Parts) -> None:
         await parts.core.ask("prepare_lora")
 
-    async def _empty(self, slot: int) -> None:
+    async def _empty(self, slot: int, *, forget: bool) -> None:
         """Nothing of the slot's adapter is left in vLLM when this returns, also after a load that failed."""
         self._started()
         self._desk.ledger.check_writable(slot)
         self._desk.ledger.empty(slot)
         if (place := self._places.of(slot)) is not None:
             await self._ask("vacate", place.lora_id)
-            self._places.leave(slot)
+            self._places.leave(slot, forget=forget)
 
     async def _stand(self, place: Place) -> None:
         """Raises AdapterUnusable; EngineFailed if vLLM's slots are not what they should be."""
