@@ -14,8 +14,10 @@ from loadtest.engine_plan import (
     FLOAT32,
     LONG_CONTEXT,
     PEFT,
+    RANK,
     RANKS,
     ROWS,
+    TIERS,
     TRANSFORMERS,
     VLLM,
     cell,
@@ -49,7 +51,9 @@ def replaced(text: str, part: str) -> str:
 
 def costs(report: Report) -> str:
     """The README's tables: speed and share of the base by batch and distinct adapters, and what changes them."""
-    return "\n".join([*_by_batch(report), "", *_by_condition(report), "", *_beside(report), ""])
+    return "\n".join([
+        *_by_batch(report), "", *_by_condition(report), "", *_beside(report), "", *_by_tier(report), ""
+    ])  # fmt: skip
 
 
 def aimed(report: Report) -> str:
@@ -101,6 +105,17 @@ def _beside(report: Report) -> Iterator[str]:
         name = f"batch {batch[1:]}, {what}: {report.conditions[engine]}"
         ours = _speed(report.figures, f"{batch}.{mixed}")
         yield f"| {name} | {_speed(report.figures, key)} | {ours} |"
+
+
+def _by_tier(report: Report) -> Iterator[str]:
+    """What one adapter takes: time on its way up, bytes where it is, and the proof of its effect."""
+    shown = {name: str(figure) for name, figure in report.figures.items()}
+    yield f"| one adapter of rank {RANK} | takes | a plain copy of its bytes |"
+    yield "|---|---|---|"
+    for name, tier in (("store → disk", TIERS[0]), ("disk → RAM", TIERS[1]), ("RAM → slot", TIERS[2])):
+        yield f"| {name} | {shown.get(f'load_ms.{tier}', _NOTHING)} | {shown.get(f'copy_ms.{tier}', _NOTHING)} |"
+    yield f"| in RAM, in a slot | {shown.get('adapter_mb', _NOTHING)}, {shown.get('slot_mb', _NOTHING)} | |"
+    yield f"| proof of its effect, in its first request | {shown.get('probe_ms', _NOTHING)} | |"
 
 
 def _measured(report: Report) -> str:
