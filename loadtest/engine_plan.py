@@ -24,7 +24,8 @@ ROWS, DISTINCT = (1, 8, 32), (1, 4, 8, 32)
 LONG_CONTEXT, LONG_CONTEXT_TOKENS = "context512", 513
 """One token more than whole KV blocks: only that one is computed again when the prompt comes back."""
 PREFILL_TOKENS = 512
-COLD_PROMPT_TOKENS = 128
+COLD_PROMPT_TOKENS = 100
+"""Within one step's prefill, the probe included: a prompt that just fills a step would need a second one for it."""
 TIERS: tuple[Tier, ...] = ("store_to_disk", "disk_to_ram", "ram_to_slot")
 _STEPS = {1: 32, 8: 24, 32: 16}
 
