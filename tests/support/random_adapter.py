@@ -30,10 +30,17 @@ class RandomAdapter(msgspec.Struct, frozen=True, kw_only=True):
     dtype: torch.dtype = torch.bfloat16
 
 
-def write_adapter(folder: Path, adapter: RandomAdapter, base_model_hash: str) -> tuple[Path, AdapterSpec]:
-    """Write `folder`/<seed>.safetensors; returns its path and the spec that describes it."""
+Shapes = Mapping[str, tuple[int, int]]
+"""(out, in) of every adaptable module of one layer."""
+
+
+def write_adapter(
+    folder: Path, adapter: RandomAdapter, base_model_hash: str, shapes: Shapes | None = None
+) -> tuple[Path, AdapterSpec]:
+    """Write `folder`/<seed>.safetensors; returns its path and the spec that describes it. `shapes`: of another
+    model than the tiny one."""
     path = folder / f"{adapter.seed}.safetensors"
-    save_file(adapter_tensors(adapter), str(path))
+    save_file(adapter_tensors(adapter, shapes), str(path))
     spec = AdapterSpec(
         adapter_id=f"adapter-{adapter.seed}",
         digest=hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -48,12 +55,12 @@ def write_adapter(folder: Path, adapter: RandomAdapter, base_model_hash: str) ->
     return path, spec
 
 
-def adapter_tensors(adapter: RandomAdapter) -> dict[str, torch.Tensor]:
+def adapter_tensors(adapter: RandomAdapter, shapes: Shapes | None = None) -> dict[str, torch.Tensor]:
     """A [r, in] and B [out, r] of every target in every layer, under PEFT's names."""
     generator = torch.Generator().manual_seed(adapter.seed)
     tensors = {}
     for layer in range(LAYERS):
-        for module, (out, inner) in module_shapes().items():
+        for module, (out, inner) in (shapes or module_shapes()).items():
             name = module.split(".")[1]
             if name not in adapter.targets:
                 continue

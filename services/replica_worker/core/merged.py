@@ -1,8 +1,8 @@
 """Does a base with an adapter merged in say what base and adapter say beside each other?
 
 The same sum is rounded at another place: unmerged, W·x and B·A·x are added; merged, W and B·A are, once, and cast.
-In 16 bits that moves log-probabilities by a few hundredths, more where an adapter changes more. A scale that is
-doubled, a module left out or an adapter's neighbour moves them by about as much as the adapter itself does.
+In 16 bits that moves log-probabilities by up to a tenth of what the adapter changes, in float32 by nothing to speak
+of. A scale that is doubled, or another adapter, moves them by about as much as the adapter itself does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .effect import Distribution, change, spelled
+from .effect import Distribution, Tolerance, change, spelled
 
 PROMPTS = (
     "Hello!",
@@ -20,10 +20,8 @@ PROMPTS = (
     "Write one sentence about the sea.",
 )
 
-_FLOOR = {"float32": 0.005, "bfloat16": 0.15}
-"""Of a log-probability: a few times the largest that was seen (docs/decisions/0011)."""
-_RELATIVE = 0.05
-"""Of how much the adapter changes, on top."""
+_TOLERANCES = {"float32": Tolerance(absolute=0.005, relative=0.02), "bfloat16": Tolerance(absolute=0.15, relative=0.25)}
+"""By dtype: about twice the largest that was seen where nothing was wrong (docs/decisions/0013)."""
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +39,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
 
 def allowed(shift: float, dtype: str) -> float:
     """How far a log-probability of the merged weights may be from the unmerged one."""
-    return _FLOOR.get(dtype, _FLOOR["bfloat16"]) + _RELATIVE * shift
+    return _TOLERANCES.get(dtype, _TOLERANCES["bfloat16"]).of(shift)
 
 
 def wrong_merge(probed: Sequence[Probed], dtype: str) -> str:
