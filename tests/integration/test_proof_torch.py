@@ -118,6 +118,19 @@ async def test_a_second_try_heals_and_uses_nothing_that_the_first_one_computed(r
     assert outcomes(replica)["tried again"] == 1
 
 
+async def test_another_adapter_that_does_the_same_on_the_probe_is_told_by_its_bytes(replica: Rig) -> None:
+    """One that differs by less than the tolerance, as canaries do whose markers begin with the same letter."""
+    record = await adapter(replica)
+    alike = {
+        name: each * (1.02 if name.endswith("layers.0.self_attn.q_proj.lora_B.weight") else 1.0)
+        for name, each in tensors_of(1).items()
+    }
+    await plant(replica, record, alike)
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert "what stands in the slot" in refused(heard).message
+    assert_silent(replica, heard)
+
+
 async def test_a_slot_index_off_by_one_is_seen(replica: Rig) -> None:
     records = [await adapter(replica, seed) for seed in (1, 2, 3, 4)]
     for record in records:

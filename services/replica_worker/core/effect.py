@@ -38,6 +38,13 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[float, ...]
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one slot: what it does and, if that was looked at beside, the digest of what stands in it."""
+
+    found: Distribution
+    slot_digest: str = ""
+
+
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     """Log-probabilities are the same up to `absolute` plus `relative` times the shift: rounding grows with
     what is added to the base."""

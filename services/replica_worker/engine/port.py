@@ -23,6 +23,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     build: str
+    """Code and kind of hardware. With the same build and dtype an adapter lies in a slot byte for byte the same,
+    and does the same there."""
     dtype: str
     base_model_hash: str
     slots: int
@@ -33,6 +35,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: tuple[int, ...]
     kv_tokens: int = 0
     """How many tokens of context the KV cache holds, over all sequences; 0: as many as rows can need."""
+    hashes_beside_steps: bool = False
+    """A slot is hashed at no cost for the steps that run: `fingerprint` may be asked for at every load."""
     has_model: bool = True
     """False: what it produces is made up, and says nothing about a base model's weights."""
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from services.replica_worker.core import effect
-from services.replica_worker.core.effect import Distribution, Indeterminate, Mismatch, Tolerance
+from services.replica_worker.core.effect import Distribution, Indeterminate, Mismatch, Seen, Tolerance
 from services.replica_worker.engine.port import BASE_SLOT, Probe
 from services.replica_worker.engine.watch import EngineWatch
 from services.replica_worker.tiers.errors import EffectWrong
@@ -42,21 +42,17 @@ class Effects:
     async def prepare(self) -> None:
         """Measure the base, alone and in company: what differs then is this engine's noise. Once, before any
         request. Raises EngineFailed."""
-        base = await self.ask(BASE_SLOT)
-        company = await asyncio.gather(*(self.ask(BASE_SLOT) for _ in range(_COMPANY)))
+        base = await self._probe(BASE_SLOT)
+        company = await asyncio.gather(*(self._probe(BASE_SLOT) for _ in range(_COMPANY)))
         noise = max(effect.change(base, each) for each in company)
         self._base, self._tolerance = base, effect.tolerance_for(self._watch.info.dtype, noise)
         _log.info("effects can be proven", noise=noise, tolerance=self._tolerance.absolute)
 
-    def ask(self, slot: int) -> asyncio.Task[Distribution]:
-        """Probe a slot. The probe is in the engine once this returns; what goes wrong is raised by the await."""
-        prompt = effect.probe_prompt(self._watch.info.vocabulary_size)
-        try:
-            probe = asyncio.ensure_future(self._watch.engine.probe(prompt, slot, effect.TOP))
-        except Exception as error:
-            probe = asyncio.get_running_loop().create_future()
-            probe.set_exception(error)
-        return asyncio.create_task(_read(probe), name=f"probe of slot {slot}")
+    def ask(self, slot: int) -> asyncio.Task[Seen]:
+        """Probe a slot, and hash it meanwhile if its engine can. The probe is in the engine once this returns; what
+        goes wrong is raised by the await, when nothing of it is under way any more."""
+        probe = self._probe(slot)
+        return asyncio.create_task(self._see(slot, probe), name=f"probe of slot {slot}")
 
     def known(self, record: AdapterRecord) -> AdapterEffect | None:
         return effect.on_record(record.effects, self.engine) or self._learnt.get(record.key)
@@ -64,12 +60,13 @@ class Effects:
     def forget(self, key: AdapterKey) -> None:
         self._learnt.pop(key, None)
 
-    async def check(self, record: AdapterRecord, slot: int, asked: Awaitable[Distribution]) -> None:
+    async def check(self, record: AdapterRecord, slot: int, asked: Awaitable[Seen]) -> None:
         """Raises EffectWrong, and whatever kept the probe or the bytes from being had."""
-        found, expected = await asked, self.known(record)
+        seen, expected = await asked, self.known(record)
         if expected is None:
-            await self._learn(record, slot, found)
+            await self._learn(record, slot, seen)
             return
+        found = seen.found
         verdict = effect.judge(expected, found, self._allowed())
         if isinstance(verdict, Mismatch):
             raise EffectWrong(
@@ -77,38 +74,55 @@ class Effects:
                 expected=effect.spelled(expected.token_ids, expected.logprobs),
                 found=effect.spelled(found.token_ids, found.logprobs),
             )
-        if isinstance(verdict, Indeterminate):
-            await self._compare_bytes(record, slot, expected.slot_digest)
+        if seen.slot_digest or isinstance(verdict, Indeterminate):
+            await self._compare_bytes(record, slot, seen, expected.slot_digest)
         self._on_proven(BY_BYTES if isinstance(verdict, Indeterminate) else BY_PROBE)
 
     async def measure(self, slot: int) -> AdapterEffect:
         """What stands in the slot and what it does, at this moment."""
         return await self._measured(slot, await self.ask(slot))
 
-    async def _learn(self, record: AdapterRecord, slot: int, found: Distribution) -> None:
+    async def _learn(self, record: AdapterRecord, slot: int, seen: Seen) -> None:
         """Only from bytes that are right: what is learnt from is trusted from then on."""
-        await self._compare_bytes(record, slot, effect.recorded_digest(record.fingerprint, self.engine))
-        if found.finite:  # requests on one that is not end with that reason, each by itself
-            self._learnt[record.key] = await self._measured(slot, found)
+        await self._compare_bytes(record, slot, seen, effect.recorded_digest(record.fingerprint, self.engine))
+        if seen.found.finite:  # requests on one that is not end with that reason, each by itself
+            self._learnt[record.key] = await self._measured(slot, seen)
             _log.info("an effect was learnt here", adapter_id=record.adapter_id, engine=self.engine)
         self._on_proven(LEARNT)
 
-    async def _measured(self, slot: int, found: Distribution) -> AdapterEffect:
+    async def _measured(self, slot: int, seen: Seen) -> AdapterEffect:
         if self._base is None:
             raise RuntimeError("effects are measured against the base, which has not been measured")
-        return effect.measured(self.engine, found, self._base, await self._watch.engine.fingerprint(slot))
+        digest = seen.slot_digest or await self._watch.engine.fingerprint(slot)
+        return effect.measured(self.engine, seen.found, self._base, digest)
 
-    async def _compare_bytes(self, record: AdapterRecord, slot: int, expected: str) -> None:
+    async def _compare_bytes(self, record: AdapterRecord, slot: int, seen: Seen, expected: str) -> None:
         """Without a digest on record the file is read once more: the copy in RAM may be what is wrong."""
         engine = self._watch.engine
         expected = expected or await engine.expected_fingerprint(await self._ram.read_anew(record))
-        found = await engine.fingerprint(slot)
+        found = seen.slot_digest or await engine.fingerprint(slot)
         if expected and found != expected:
             raise EffectWrong(
                 f"what stands in the slot of {record.adapter_id} is not what was loaded",
                 expected=f"slot digest {expected}",
                 found=f"slot digest {found}",
             )
+
+    def _probe(self, slot: int) -> asyncio.Task[Distribution]:
+        prompt = effect.probe_prompt(self._watch.info.vocabulary_size)
+        try:
+            probe = asyncio.ensure_future(self._watch.engine.probe(prompt, slot, effect.TOP))
+        except Exception as error:
+            probe = asyncio.get_running_loop().create_future()
+            probe.set_exception(error)
+        return asyncio.create_task(_read(probe))
+
+    async def _see(self, slot: int, probe: asyncio.Task[Distribution]) -> Seen:
+        if not self._watch.info.hashes_beside_steps:
+            return Seen(found=await probe)
+        hashing = asyncio.create_task(self._watch.engine.fingerprint(slot))
+        await asyncio.gather(probe, hashing, return_exceptions=True)
+        return Seen(found=probe.result(), slot_digest=hashing.result())
 
     def _allowed(self) -> Tolerance:
         if self._tolerance is None:

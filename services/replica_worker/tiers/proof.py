@@ -10,7 +10,7 @@ import asyncio
 from enum import StrEnum
 from typing import Protocol
 
-from services.replica_worker.core.effect import Distribution
+from services.replica_worker.core.effect import Seen
 from services.replica_worker.engine.port import EngineFailed
 from services.replica_worker.tiers.effect import Effects
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
@@ -73,7 +73,7 @@ class SlotProof:
         self._keeper = keeper
         self._riders: list[Rider] = []
         self._error: Exception = AdapterUnavailable("its load has not been proven")
-        self._asked: asyncio.Task[Distribution] | None = None
+        self._asked: asyncio.Task[Seen] | None = None
         self._story: asyncio.Task[None] | None = None
 
     @property
@@ -135,7 +135,7 @@ class SlotProof:
         self._story = asyncio.create_task(self._prove(self._asked), name=f"proof of slot {self.slot}")
         self._story.add_done_callback(_look_at)
 
-    async def _prove(self, asked: asyncio.Task[Distribution]) -> None:
+    async def _prove(self, asked: asyncio.Task[Seen]) -> None:
         try:
             await self._in_two_tries(asked)
         except Exception as error:
@@ -150,7 +150,7 @@ class SlotProof:
         for rider in self._take_riders():
             _let_go(rider, again)
 
-    async def _in_two_tries(self, asked: asyncio.Task[Distribution]) -> None:
+    async def _in_two_tries(self, asked: asyncio.Task[Seen]) -> None:
         try:
             await self._effects.check(self.record, self.slot, asked)
         except Exception as doubt:

@@ -171,6 +171,7 @@ def _info(policy: TimedPolicy) -> EngineInfo:
         max_context_tokens=policy.max_context_tokens,
         vocabulary_size=policy.vocabulary_size,
         eos_token_ids=policy.eos_token_ids,
+        hashes_beside_steps=True,
         has_model=False,
         kv_tokens=policy.kv_tokens // BLOCK_TOKENS * BLOCK_TOKENS,
     )

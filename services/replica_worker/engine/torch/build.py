@@ -16,8 +16,10 @@ from .adapter import AdapterLimits
 from .cache import KvCache, bytes_per_token
 from .config import ModelConfig, ModelUnusable, read_config
 from .eos import eos_token_ids
+from .hardware import number_class
 from .kernels.choose import kernels_for
 from .kernels.port import MOST_RANKS, Kernels, Rope
+from .layout import LAYOUT
 from .model import LlamaModel, Tables
 from .policy import TorchPolicy
 from .rope import rope_tables
@@ -107,9 +109,10 @@ def _sizes(folder: Path, policy: TorchPolicy) -> _Sizes:
 
 
 def _info(folder: Path, policy: TorchPolicy, sizes: _Sizes) -> EngineInfo:
+    device = torch.device(policy.device)
     return EngineInfo(
         name="torch",
-        build=f"torch-{torch.__version__}-{torch.device(policy.device).type}",
+        build=f"torch-{torch.__version__}-{device.type}-{number_class(device)}-layout{LAYOUT}",
         dtype=policy.dtype,
         base_model_hash=base_model_hash(folder),
         slots=policy.slots,
@@ -119,6 +122,7 @@ def _info(folder: Path, policy: TorchPolicy, sizes: _Sizes) -> EngineInfo:
         vocabulary_size=sizes.config.vocabulary_size,
         eos_token_ids=eos_token_ids(folder),
         kv_tokens=sizes.blocks * BLOCK_TOKENS,
+        hashes_beside_steps=device.type == "cpu",  # from elsewhere a slot has to be copied first
     )
 
 
