@@ -7,7 +7,6 @@ figures are medians over rounds, the comparisons medians of what each round comp
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fcntl
 import tempfile
 import time
@@ -40,6 +39,7 @@ from loadtest.engine_plan import (
 from loadtest.report import table, write_report
 
 VLLM_LEFT_OUT = "left out: `make vllm` makes the environment that it runs in"
+_LET_OTHERS_S = 1.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,10 +100,14 @@ def _conditions(model: Path, builds: dict[str, str], options: Options) -> dict[s
 
 @contextmanager
 def _turn(lock: Path | None) -> Iterator[None]:
-    with contextlib.ExitStack() as ends:
-        if lock:
-            fcntl.flock(ends.enter_context(lock.open("w")), fcntl.LOCK_EX)
+    """Between two turns whoever else waits for the lock gets it."""
+    if lock is None:
         yield
+        return
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    time.sleep(_LET_OTHERS_S)
 
 
 def _say(line: str) -> None:
