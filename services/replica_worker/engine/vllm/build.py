@@ -15,10 +15,11 @@ from services.replica_worker.engine.port import EngineFailed, EngineInfo
 from services.replica_worker.engine.torch.adapter import AdapterLimits
 from services.replica_worker.engine.torch.config import ModelConfig, ModelUnusable, read_config
 from services.replica_worker.engine.torch.eos import eos_token_ids
+from services.replica_worker.engine.torch.hardware import number_class
 from shared.base_model import base_model_hash
 
 from .core import Core
-from .flags import engine_flags
+from .flags import engine_flags, rank_flag
 from .policy import VllmPolicy
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -48,7 +49,7 @@ def build(folder: Path, policy: VllmPolicy) -> Parts:
         raise EngineFailed(f"vLLM does not start with {folder.name}: {error}") from error
     info = EngineInfo(
         name="vllm",
-        build=f"vllm-{vllm.__version__}-{current_platform.device_type}",
+        build=f"vllm-{vllm.__version__}-{_hardware()}-rank{rank_flag(policy.rank_limit)}",
         dtype=policy.dtype,
         base_model_hash=base_hash,
         slots=policy.slots,
@@ -64,6 +65,14 @@ def build(folder: Path, policy: VllmPolicy) -> Parts:
     )
     kv_bytes = core.kv_tokens * _kv_bytes_per_token(config, _DTYPES[policy.dtype])
     return Parts(info=info, limits=limits, core=core, kv_bytes=kv_bytes, pid=os.getpid())
+
+
+def _hardware() -> str:
+    """Asked of vLLM where it is not a CPU: torch would open the device here, in a process that computes nothing."""
+    if current_platform.is_cpu():
+        return f"cpu-{number_class(torch.device('cpu'))}"
+    capability = current_platform.get_device_capability()
+    return f"{current_platform.device_type}-sm{capability.to_int() if capability else 'unknown'}"
 
 
 def _kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
