@@ -14,6 +14,8 @@ Within = Callable[[float], AbstractAsyncContextManager[None]]
 
 # Before torch or httpx is imported by any test: both read the environment once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Likewise Triton: there is no CUDA device here, and its kernels are interpreted.
+os.environ["TRITON_INTERPRET"] = "1"
 for _name in ("http_proxy", "https_proxy", "all_proxy"):
     os.environ.pop(_name, None)
     os.environ.pop(_name.upper(), None)

@@ -40,7 +40,7 @@ LAYERS = (
             *("services.replica_worker.engine", "shared.base_model", "shared.merging"),
             *("shared.messages", "shared.runtime"),
         ),
-        others=_PLAIN | {"torch", "safetensors", "numpy", "numba", "llvmlite", "vllm"},
+        others=_PLAIN | {"torch", "safetensors", "numpy", "numba", "llvmlite", "triton", "vllm"},
     ),
     Layer(
         r"services\.replica_worker\.text",

@@ -17,7 +17,7 @@ from .cache import KvCache, bytes_per_token
 from .config import ModelConfig, ModelUnusable, read_config
 from .eos import eos_token_ids
 from .hardware import number_class
-from .kernels.choose import kernels_for
+from .kernels.choose import kernels_for, runner_for
 from .kernels.port import MOST_RANKS, Kernels, Rope
 from .layout import LAYOUT
 from .model import LlamaModel, Tables
@@ -74,7 +74,8 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
     cache = KvCache(sizes.config, sizes.blocks, like, kernels)
     tables = Tables(_rope(sizes, device, kernels), slots.stacks)
     model = LlamaModel(sizes.config, weights, tables, workspace, policy.packed_weights)
-    warm_up(model, cache, workspace)
+    runner = runner_for(device, model, workspace, blocks_for(sizes.context_tokens))
+    warm_up(runner, cache, workspace)
     return Parts(
         info=info,
         limits=AdapterLimits(
@@ -85,7 +86,7 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
         ),
         kernels=kernels,
         slots=slots,
-        stepper=Stepper(model, cache, _schedule(info, policy, sizes.blocks)),
+        stepper=Stepper(runner, cache, _schedule(info, policy, sizes.blocks)),
         kv_bytes_per_token=bytes_per_token(sizes.config, sizes.dtype),
     )
 

@@ -64,7 +64,8 @@ class TorchEngine:
         parts = self._started()
 
         def read() -> TorchAdapter:
-            return lay_out(read_adapter(path, spec, parts.limits), parts.limits.model, parts.kernels)
+            checked, pinned = read_adapter(path, spec, parts.limits), self._policy.device != "cpu"
+            return lay_out(checked, parts.limits.model, parts.kernels, pinned)
 
         return await asyncio.to_thread(read)
 

@@ -99,9 +99,13 @@ class LlamaModel:
         return self._logits(at.normed.tensor, step.sampled)
 
     def _project(self, projection: Projection, out: Activation, x: Activation, step: Step) -> None:
+        if not step.adapted_parts:
+            projection.linear.into(out.tensor, x.tensor)
+            return
+        adaptation = out.view, x.view, self._tables.stacks, projection.packed, step.adapted_parts
+        self.kernels.foresee(*adaptation)
         projection.linear.into(out.tensor, x.tensor)
-        if step.adapted_parts:
-            self.kernels.adapt(out.view, x.view, self._tables.stacks, projection.packed, step.adapted_parts)
+        self.kernels.adapt(*adaptation)
 
     def _logits(self, normed: torch.Tensor, sampled: torch.Tensor) -> Activation:
         m = len(sampled)

@@ -41,8 +41,8 @@ class AdapterSlots:
             self._forget(slot)
             length = len(adapter.weights)
             self._kernels.copy(self._weights[slot, :length], adapter.weights)
-            self._scales[slot] = torch.from_numpy(adapter.scales)
-            self._places[slot] = torch.from_numpy(adapter.places)
+            self._kernels.copy(self._scales[slot], torch.from_numpy(adapter.scales))
+            self._kernels.copy(self._places[slot], torch.from_numpy(adapter.places))
             self._lengths[slot] = length
 
     @torch.inference_mode()
@@ -65,6 +65,7 @@ class AdapterSlots:
         return fingerprint_of(self.weights_of(slot), *table)
 
     def _forget(self, slot: int) -> None:
-        self._places[slot] = 0
-        self._scales[slot] = 0
+        """By the way that adapters come, so that none comes first and is forgotten afterwards."""
+        for tensor in (self._places[slot], self._scales[slot]):
+            self._kernels.copy(tensor, torch.zeros(tensor.shape, dtype=tensor.dtype))
         self._lengths[slot] = 0

@@ -60,6 +60,9 @@ class CpuKernels:
         parts = max(1, min(self._crew.threads, int(rows.positions.sum()) // _WORTH_TOKENS, len(rows.tiles)))
         return [rows._replace(tiles=np.ascontiguousarray(rows.tiles[part::parts])) for part in range(parts)]
 
+    def foresee(self, y: np.ndarray, x: np.ndarray, stacks: Stacks, packed: Packed, parts: Sequence[Adapted]) -> None:
+        """The product takes all cores: nothing would be won beside it."""
+
     def adapt(self, y: np.ndarray, x: np.ndarray, stacks: Stacks, packed: Packed, parts: Sequence[Adapted]) -> None:
         self._crew.run(adapt, (y, x, stacks, packed), parts)
 

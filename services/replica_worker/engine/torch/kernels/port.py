@@ -1,7 +1,7 @@
 """What the forward pass asks of a device, besides matrix products: the seam between model and kernels.
 
-`cpu.py` keeps it with numba; a `cuda.py` would keep it with Triton; `choose.py` picks by device, and only
-the picked one is imported. n: rows of a step; every array is C-contiguous; *number* is the engine's dtype.
+`cpu.py` keeps it with numba, `cuda/` with Triton; `choose.py` picks by device, and only the picked one is
+imported. n: rows of a step; every array is C-contiguous; *number* is the engine's dtype.
 Whatever `view` makes of a tensor is what the other methods take: both are one memory. Methods may return
 before the device is done, as long as the next method or torch call sees the result.
 
@@ -84,7 +84,7 @@ class Kernels(Protocol):
 
     def view(self, tensor: torch.Tensor) -> Array: ...
     def index(self, values: Any) -> Array:
-        """An int64 array on the device, from a numpy one or nested lists."""
+        """An int64 array as the other methods take it, from a numpy one or nested lists."""
 
     def pack_a(self, a: torch.Tensor) -> torch.Tensor:
         """A [r, in], r a multiple of RANK_MULTIPLE, in the flat order in which `adapt` reads it."""
@@ -99,8 +99,13 @@ class Kernels(Protocol):
     def split_adapted(self, adapted: Adapted) -> Sequence[Adapted]: ...
     def split_rows(self, rows: Rows) -> Sequence[Rows]: ...
 
+    def foresee(self, y: Array, x: Array, stacks: Stacks, packed: Packed, parts: Sequence[Adapted]) -> None:
+        """`adapt` with these arguments comes next, after the product of x that makes y: what it needs of x alone may
+        begin here, beside that product."""
+
     def adapt(self, y: Array, x: Array, stacks: Stacks, packed: Packed, parts: Sequence[Adapted]) -> None:
-        """y [n, Σ columns] += scale · B (A x) of each adapted row's own slot, x [n, in]; sums in float32."""
+        """y [n, Σ columns] += scale · B (A x) of each adapted row's own slot, x [n, in]; sums in float32. The next of
+        `place`, `add_norm` and `gate` takes y, and nothing reads it before."""
 
     def place(self, qkv: Array, rows: Rows, rope: Rope, cache: LayerCache) -> None:
         """Rotate the queries and keys of qkv [n, (heads + 2 kv_heads) · head_dim]; queries stay there, keys
