@@ -83,6 +83,7 @@ def _torch_policy(settings: Settings) -> TorchPolicy:
         max_context_tokens=settings.max_context_tokens,
         dtype=settings.dtype,
         threads=settings.threads,
+        packed_weights=settings.packed_weights,
     )
     if settings.kv_budget_bytes:
         policy = msgspec.structs.replace(policy, kv_bytes=settings.kv_budget_bytes)

@@ -53,6 +53,19 @@ def test_a_packed_product_with_other_numbers_is_not_used(monkeypatch: pytest.Mon
     assert packed(weight, None) is None
 
 
+@pytest.mark.parametrize("failure", [AttributeError("no such operation"), RuntimeError("not enough memory")])
+def test_where_nothing_can_be_packed_the_plain_product_does_the_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    def refuse(product: PackedProduct, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        raise failure
+
+    monkeypatch.setattr(PackedProduct, "__init__", refuse)
+    weight, x = torch.randn(576, 1536).to(torch.bfloat16), torch.randn(4, 1536).to(torch.bfloat16)
+    assert torch.equal(product(Linear([weight], [], pack=True), x), functional.linear(x, weight))
+    assert f"products of base weights run on them as they are, which is slower: {failure}" in caplog.text
+
+
 def test_float32_is_never_packed() -> None:
     assert packed(torch.randn(64, 64), None) is None
 

@@ -10,7 +10,7 @@ import msgspec
 class TorchPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """`threads` 0 leaves torch's own choice. `max_context_tokens` is cut to what the model allows. `kv_bytes` is
     the most that the KV cache takes; rows beyond what it holds wait, and a whole context must fit.
-    `packed_weights`: see `packed.py`."""
+    `packed_weights`: base weights in bfloat16 lie as the CPU's products read them, see `packed.py`."""
 
     slots: int = 8
     rank_limit: int = 16
@@ -22,4 +22,4 @@ class TorchPolicy(msgspec.Struct, frozen=True, kw_only=True):
     prefill_chunk_tokens: int = 128
     kv_bytes: int = 2 << 30
     prefix_cache: bool = True
-    packed_weights: bool = False
+    packed_weights: bool = True
