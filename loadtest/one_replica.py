@@ -59,6 +59,9 @@ class Told:
     sent_at_s: float
     tier: str = ""
     first_at_s: float | None = None
+    last_at_s: float | None = None
+    longest_gap_s: float = 0.0
+    """Between two tokens of its answer."""
     ended_at_s: float | None = None
     tokens: int = 0
     failure: str = ""
@@ -67,6 +70,20 @@ class Told:
     @property
     def ttft_s(self) -> float | None:
         return None if self.first_at_s is None else self.first_at_s - self.sent_at_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """On average between two tokens."""
+        if self.first_at_s is None or self.last_at_s is None or self.tokens < 2:
+            return None
+        return (self.last_at_s - self.first_at_s) / (self.tokens - 1)
+
+    def hear(self, now_s: float) -> None:
+        """A token has come."""
+        if self.last_at_s is not None:
+            self.longest_gap_s = max(self.longest_gap_s, now_s - self.last_at_s)
+        self.first_at_s = now_s if self.first_at_s is None else self.first_at_s
+        self.last_at_s = now_s
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,8 +218,8 @@ class OneReplica:
         for chunk in frame.chunks:
             told = self._told[chunk.request_id]
             told.tokens += len(chunk.token_ids)
-            if chunk.token_ids and told.first_at_s is None:
-                told.first_at_s = now_s
+            if chunk.token_ids:
+                told.hear(now_s)
             if chunk.finish is not None:
                 self._end(told, chunk.finish.error or ("cancelled" if chunk.finish.reason == "cancelled" else ""))
 

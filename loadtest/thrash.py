@@ -40,6 +40,10 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
     median_ttft_s: float
     p95_ttft_s: float
+    median_tpot_s: float
+    longest_gap_s: float
+    """Between two tokens of one answer."""
+    loads_per_min: float
     resident_share: float
     """How many found their adapter in a slot as they came."""
     failed: int
@@ -75,18 +79,24 @@ async def _phase(replica: OneReplica, records: Sequence[AdapterRecord], load: Th
         await replica.run(_ask(f"warm-{at}", record, msgspec.structs.replace(load, max_tokens=1)))
     draw = random.Random(load.seed)
     sent: list[Told] = []
+    turnover, began_at_s = replica.replica.loader.slots.table.turnover, replica.clock.now_s()
+    loads_before = turnover.loads
     for at in range(load.requests):
         await replica.clock.sleep_s(draw.expovariate(load.requests_per_s))
         # One draw for both phases: request n is for the same share of the adapters in use.
         record = records[int(draw.random() * len(records))]
         sent.append(await replica.send(_ask(f"r{at}", record, load)))
     await asyncio.gather(*(told.over.wait() for told in sent))
+    minutes = (replica.clock.now_s() - began_at_s) / 60
     waits_s = [told.ttft_s for told in sent if told.ttft_s is not None and not told.failure]
     if not waits_s:
         raise ValueError(f"no request succeeded; the first failure: {sent[0].failure}")
     return Phase(
         median_ttft_s=quantile(waits_s, 0.5),
         p95_ttft_s=quantile(waits_s, 0.95),
+        median_tpot_s=quantile([told.tpot_s or 0.0 for told in sent if not told.failure], 0.5),
+        longest_gap_s=max(told.longest_gap_s for told in sent),
+        loads_per_min=(turnover.loads - loads_before) / minutes,
         resident_share=sum(told.tier == "gpu" for told in sent) / len(sent),
         failed=len(sent) - len(waits_s),
     )
@@ -111,5 +121,8 @@ def _figures(in_cache: Phase, thrash: Phase, load: ThrashLoad) -> dict[str, Figu
     for name, phase in (("in_cache", in_cache), ("thrash", thrash)):
         figures[f"{name}_ttft_p50"] = Figure(value=phase.median_ttft_s * 1000, unit="ms")
         figures[f"{name}_ttft_p95"] = Figure(value=phase.p95_ttft_s * 1000, unit="ms")
+        figures[f"{name}_tpot_p50"] = Figure(value=phase.median_tpot_s * 1000, unit="ms")
+        figures[f"{name}_longest_gap"] = Figure(value=phase.longest_gap_s, unit="s")
+        figures[f"{name}_loads_per_min"] = Figure(value=phase.loads_per_min, unit="1/min")
         figures[f"{name}_resident_share"] = Figure(value=phase.resident_share, unit="")
     return figures

@@ -1,53 +1,52 @@
-"""Whose turn it is: which requests to start, which adapters to load, which slot to close.
+"""Whose turn it is: which requests to start or to pause, which adapters to load, which slot to close.
 
 An adapter that was passed over for too long comes first. Then the customer with the smallest counter, where those
 within a small window of it are taken in an order that spares loads. While requests run, the adapters of those who
-come next are loaded into slots that nobody needs.
+come next are loaded into slots that nobody needs; if every slot is in use, into one whose requests are paused.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 
+from services.replica_worker.core.dispatch_order import Line, Order, lines_of
 from services.replica_worker.core.dispatch_view import (
     Dispatch,
     DispatchPolicy,
     DispatchView,
     Load,
+    Pause,
     Start,
     Waiting,
 )
 from services.replica_worker.core.slot import Place, SlotState
 from shared.messages.identity import AdapterKey
 
-_Line = deque[Waiting]
-"""Those of one customer that want one adapter, in the order of arrival: only the first of them can be next."""
-
 
 def next_batch(view: DispatchView, policy: DispatchPolicy) -> Dispatch:
-    """Never more distinct adapters in slots than there are slots: a load is given a slot that nobody uses, and a
-    request starts only on an adapter that is there."""
+    """Never more distinct adapters in slots than there are slots: a load is given a slot that nobody uses any more,
+    and a request starts only on an adapter that is there."""
     return _Round(view, policy).decide()
 
 
 class _Round:
-    """One decision: counters and slots as they will be once it is applied."""
+    """One decision: slots as they will be once it is applied."""
 
     def __init__(self, view: DispatchView, policy: DispatchPolicy) -> None:
         self._view = view
         self._policy = policy
-        self._counters = {tenant_id: share.counter for tenant_id, share in view.shares.items()}
-        self._least = min(self._counters.values(), default=0.0)
+        self._order = Order(view, policy)
         self._place_of = {place.key: place for place in view.places if place.key is not None}
         self._coming: set[AdapterKey] = {
             place.key for place in view.places if place.key is not None and place.state is SlotState.LOADING
         }
         self._taken: set[int] = set()
         """Slots that this decision starts a request on, or gives to another adapter."""
-        self._turned: set[AdapterKey | None] = set()
-        """Adapters that got a turn in this decision: none of them is passed over any more."""
-        self._lines = _lines(view.waiting)
+        self._lines = lines_of(view.waiting)
+        self._away = {line[0].key for line in self._lines if line[0].paused} - set(self._place_of)
+        """Adapters that had to leave their slot in the middle of an answer."""
         self._start: list[Start] = []
+        self._pause: list[Pause] = []
         self._load: list[Load] = []
         self._waits: Counter[str] = Counter()
 
@@ -58,7 +57,12 @@ class _Round:
         for line in self._lines:
             self._waits[self._what_for(line[0].key)] += len(line)
         return Dispatch(
-            start=tuple(self._start), load=tuple(self._load), closed=closed, closed_reason=why, waits=dict(self._waits)
+            start=tuple(self._start),
+            pause=tuple(self._pause),
+            load=tuple(self._load),
+            closed=closed,
+            closed_reason=why,
+            waits=dict(self._waits),
         )
 
     def _fill_rows(self) -> None:
@@ -77,21 +81,27 @@ class _Round:
                 stuck.append(line)
                 continue
             rows -= 1
-            self._charge(first)
+            self._order.charge(first)
             line.popleft()
             if not line:
                 self._lines.remove(line)
         self._lines += stuck
 
     def _load_ahead(self) -> None:
-        for line in sorted(self._lines, key=lambda line: self._rank(line, sparing_loads=False)):
-            if len(self._load) + self._view.loads_in_flight >= self._policy.loads_at_once:
-                return
-            self._claim(line[0])
+        """First into slots that are free, for whoever comes first; then into those that can be made free."""
+        in_turn = sorted(self._lines, key=lambda line: self._order.rank(line[0], spared=False))
+        for make_room in (self._claim, self._claim_by_pause):
+            for line in in_turn:
+                if not self._link_is_free():
+                    return
+                make_room(line[0])
+
+    def _link_is_free(self) -> bool:
+        return len(self._load) + self._view.loads_in_flight < self._policy.loads_at_once
 
     def _close(self) -> tuple[int | None, str]:
         """One slot is closed as long as somebody has waited too long for one. The slot that is closed stays the same
-        until it is idle."""
+        until it is idle, or its requests can be paused."""
         who = self._in_need()
         if not who:
             return None, "nobody waits too long for a slot"
@@ -109,7 +119,7 @@ class _Round:
     def _in_need(self) -> str:
         """Who waits too long for a slot that is not even on its way; "" if nobody does."""
         firsts = [line[0] for line in self._lines]
-        needy = [each for each in firsts if each.key and each.key not in self._place_of and self._is_aged(each)]
+        needy = [each for each in firsts if each.key and each.key not in self._place_of and self._waits_too_long(each)]
         if needy:
             first = min(needy, key=lambda each: each.passed_over_since_s)
             return first.key.adapter_id if first.key else ""
@@ -117,15 +127,16 @@ class _Round:
         late = since_s is not None and self._view.now_s - since_s >= self._policy.age_bound_s
         return "an operation" if late else ""
 
-    def _charge(self, first: Waiting) -> None:
-        self._counters[first.tenant_id] += first.tokens / self._view.shares[first.tenant_id].weight
-        self._least = min(self._counters.values())
-        self._turned.add(first.key)
+    def _waits_too_long(self, first: Waiting) -> bool:
+        """Those who are paused wait for a round anyway."""
+        extra_s = self._policy.round_s if first.paused else 0.0
+        since_s = first.passed_over_since_s + extra_s
+        return self._order.is_aged(first) and self._view.now_s - since_s >= self._policy.age_bound_s
 
     def _begin(self, first: Waiting) -> None:
         if first.key is not None:
             self._taken.add(self._place_of[first.key].slot)
-        self._start.append(Start(request_id=first.request_id, reason=self._why(first)))
+        self._start.append(Start(request_id=first.request_id, reason=self._order.why(first)))
 
     def _claim(self, first: Waiting) -> bool:
         """Give its adapter a slot, if it has none and one can be had for it."""
@@ -134,14 +145,38 @@ class _Round:
         place, why = self._victim(first)
         if place is None:
             return False
+        self._give(place, first.key, why)
+        return True
+
+    def _claim_by_pause(self, first: Waiting) -> None:
+        """The same, from those who run. Paused adapters are never more than the slots: so long is a round."""
+        if first.key is None or first.key in self._place_of:
+            return
+        if not first.paused and len(self._away) >= len(self._view.places):
+            return
+        ready = [place for place in self._view.places if self._can_be_paused(place, first)]
+        if not ready:
+            return
+        place = max(ready, key=lambda each: (each.closing, self._order.served(each.slot), -each.ready_since_s))
+        self._pause.append(Pause(slot=place.slot, reason=f"{_name(place)} makes room for {first.key.adapter_id}"))
+        self._away = (self._away | {place.key}) - {first.key}
+        self._give(place, first.key, f"its turn, instead of {_name(place)}")
+
+    def _can_be_paused(self, place: Place, first: Waiting) -> bool:
+        if place.slot not in self._view.pausable or place.slot in self._taken:
+            return False
+        quantum_s = self._policy.round_s if first.paused else self._policy.quantum_s
+        over = self._view.now_s - place.ready_since_s >= quantum_s
+        return (over or place.closing) and self._order.may_stop(first, place.slot)
+
+    def _give(self, place: Place, key: AdapterKey, why: str) -> None:
         self._taken.add(place.slot)
         if place.key is not None:
             del self._place_of[place.key]
-        if len(self._load) + self._view.loads_in_flight < self._policy.loads_at_once:
-            self._load.append(Load(key=first.key, slot=place.slot, reason=why))
-        self._place_of[first.key] = place
-        self._coming.add(first.key)
-        return True
+        if self._link_is_free():
+            self._load.append(Load(key=key, slot=place.slot, reason=why))
+        self._place_of[key] = place
+        self._coming.add(key)
 
     def _victim(self, first: Waiting) -> tuple[Place | None, str]:
         """An empty slot; else the longest idle that nobody waits for; else one whose adapter others wait for, but
@@ -155,30 +190,13 @@ class _Round:
         for place in idle:
             if place.closing or place.key not in wanted:
                 return place, f"evicts {_name(place)}, idle the longest"
-        later = [place for place in idle if self._comes_before(first, place)]
-        return (later[0], f"evicts {_name(later[0])}, whose turn comes later") if later else (None, "")
+        for place in idle:
+            if self._order.comes_before_all(first, [line[0] for line in self._lines if line[0].key == place.key]):
+                return place, f"evicts {_name(place)}, whose turn comes later"
+        return None, ""
 
-    def _comes_before(self, first: Waiting, place: Place) -> bool:
-        others = [line[0] for line in self._lines if line[0].key == place.key]
-        if any(self._is_aged(each) for each in others):
-            return False
-        least = min(self._counters[each.tenant_id] for each in others)
-        return self._is_aged(first) or self._counters[first.tenant_id] + self._policy.window_tokens < least
-
-    def _rank(self, line: _Line, *, sparing_loads: bool = True) -> tuple[float, ...]:
-        first = line[0]
-        if self._is_aged(first):
-            return (0, first.passed_over_since_s)
-        counter = self._counters[first.tenant_id]
-        near = sparing_loads and counter <= self._least + self._policy.window_tokens
-        spared = near and self._is_open(first.key)
-        return (1, not near, not spared, counter, first.passed_over_since_s)
-
-    def _is_aged(self, first: Waiting) -> bool:
-        waited_s = self._view.now_s - first.passed_over_since_s
-        if waited_s < self._policy.age_bound_s or first.key in self._turned:
-            return False
-        return self._counters[first.tenant_id] <= self._least + self._policy.debt_tokens
+    def _rank(self, line: Line) -> tuple[float, ...]:
+        return self._order.rank(line[0], spared=self._is_open(line[0].key))
 
     def _is_open(self, key: AdapterKey | None) -> bool:
         """A request for it could start at once."""
@@ -191,19 +209,6 @@ class _Round:
         if self._is_open(key):
             return "row"
         return "load" if key in self._coming else "slot"
-
-    def _why(self, first: Waiting) -> str:
-        if self._is_aged(first):
-            return f"passed over for {self._view.now_s - first.passed_over_since_s:.1f} s"
-        near = self._counters[first.tenant_id] - self._least
-        return "its customer has had the least" if near <= 0 else f"its customer is {near:.0f} tokens from the least"
-
-
-def _lines(waiting: tuple[Waiting, ...]) -> list[_Line]:
-    lines: dict[tuple[str, AdapterKey | None], _Line] = {}
-    for each in waiting:
-        lines.setdefault((each.tenant_id, each.key), deque()).append(each)
-    return list(lines.values())
 
 
 def _name(place: Place) -> str:

@@ -22,17 +22,25 @@ class DispatchPolicy(msgspec.Struct, frozen=True, kw_only=True):
     adapters would turn fair shares into first come, first served."""
     loads_at_once: int = 2
     """One is copied while the next one is fetched."""
+    quantum_s: float = 0.25
+    """So long an adapter keeps its slot from those whose first token is still to come: several times what a load and
+    its first step cost, so that most of the time goes into tokens."""
+    round_s: float = 1.0
+    """So long it keeps it from those who were paused; and after so long a paused request is next. The longest gap
+    in an answer is about this, as paused adapters are no more than there are slots."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """A request whose turn has not come. `tokens`: what it is charged as it starts, its prompt. `passed_over_since_s`:
-    its arrival, or the last turn of another request of the same adapter."""
+    its arrival, or the last turn of another request of the same adapter. `paused`: it ran before, and its answer has
+    begun."""
 
     request_id: str
     tenant_id: str
     key: AdapterKey | None
     tokens: int
     passed_over_since_s: float
+    paused: bool = False
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -43,10 +51,11 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class DispatchView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at one moment; `waiting` in the order of arrival, `shares` of every tenant in it.
+    """Everything at one moment; `waiting` in the order of arrival, `shares` of every tenant in it or in `pausable`.
 
     `operation_since_s`: since when an operation waits for a slot that it does not have; those get theirs elsewhere,
-    but a slot must be closed for them too.
+    but a slot must be closed for them too. `pausable`: slots whose requests could all be paused now, and whose they
+    are.
     """
 
     now_s: float
@@ -56,6 +65,7 @@ class DispatchView(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[Waiting, ...]
     shares: Mapping[str, Share]
     operation_since_s: float | None = None
+    pausable: Mapping[int, frozenset[str]] = {}
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +73,15 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """Take all requests off this slot; they wait, and go on where they stopped."""
+
+    slot: int
+    reason: str
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """Load `key` into `slot`, which is empty or idle."""
+    """Load `key` into `slot`, which is empty or idle, or becomes idle by a pause of the same decision."""
 
     key: AdapterKey
     slot: int
@@ -72,10 +89,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do now. `closed` is the one slot that shall take no new request; None: all are open. `waits` counts
-    those who go on waiting by what they wait for: "row", "load" or "slot"."""
+    """What to do now, in the order of the fields. `closed` is the one slot that shall take no new request; None: all
+    are open. `waits` counts those who go on waiting by what they wait for: "row", "load" or "slot"."""
 
     start: tuple[Start, ...]
+    pause: tuple[Pause, ...]
     load: tuple[Load, ...]
     closed: int | None
     closed_reason: str

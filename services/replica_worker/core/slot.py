@@ -24,12 +24,24 @@ class Slot:
     key: AdapterKey | None = None
     references: int = 0
     last_used_s: float = 0.0
+    ready_since_s: float = 0.0
     closing: bool = False
     """Takes no new references: it is given to somebody who has waited too long, once it is idle."""
 
     @property
     def idle(self) -> bool:
         return self.state is SlotState.READY and self.references == 0
+
+    def place(self) -> Place:
+        return Place(
+            slot=self.index,
+            state=self.state,
+            key=self.key,
+            references=self.references,
+            last_used_s=self.last_used_s,
+            ready_since_s=self.ready_since_s,
+            closing=self.closing,
+        )
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +52,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     key: AdapterKey | None
     references: int
     last_used_s: float
+    ready_since_s: float
+    """When the load of what is in it was over."""
     closing: bool
 
     @property

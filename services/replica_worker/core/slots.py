@@ -7,15 +7,13 @@ load and the first token of the request that waited for it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.replica_worker.core.slot import Place, Slot, SlotState
 from services.replica_worker.core.slot_decisions import Acquired, AllBusy, InUse, Loading, MustLoad, Resident
+from services.replica_worker.core.turnover import Turnover
 from shared.messages.identity import AdapterKey
-
-_MINUTE_S = 60.0
 
 
 @dataclass
@@ -24,13 +22,9 @@ class SlotTable:
     impossible raise ValueError."""
 
     count: int
-    loads: int = field(init=False, default=0)
-    """Loads that ended well, since the start; so are `evictions`."""
-    evictions: int = field(init=False, default=0)
+    turnover: Turnover = field(init=False, default_factory=Turnover)
     _slots: list[Slot] = field(init=False)
     _slot_of: dict[AdapterKey, int] = field(init=False, default_factory=dict)
-    _evicted_at_s: deque[float] = field(init=False, default_factory=deque)
-    _loaded_at_s: deque[float] = field(init=False, default_factory=deque)
 
     def __post_init__(self) -> None:
         if self.count < 0:
@@ -66,9 +60,8 @@ class SlotTable:
     def finish_load(self, slot: int, now_s: float) -> None:
         held = self._in_state(slot, SlotState.LOADING)
         held.state = SlotState.READY
-        held.last_used_s = now_s
-        self._loaded_at_s.append(now_s)
-        self.loads += 1
+        held.last_used_s = held.ready_since_s = now_s
+        self.turnover.loaded(now_s)
 
     def fail_load(self, slot: int) -> None:
         """The slot becomes empty, and every reference on it is void: its holders must not release them."""
@@ -105,10 +98,14 @@ class SlotTable:
     def finish_clear(self, slot: int) -> None:
         self._empty(self._in_state(slot, SlotState.CLEARING))
 
+    def can_load(self, slot: int, key: AdapterKey) -> bool:
+        chosen = self._slots[slot]
+        return key not in self._slot_of and (chosen.idle or chosen.state is SlotState.EMPTY)
+
     def load_into(self, slot: int, key: AdapterKey, now_s: float) -> MustLoad:
         """Reserve this empty or idle slot for an adapter that has none."""
         chosen = self._slots[slot]
-        if key in self._slot_of or not (chosen.idle or chosen.state is SlotState.EMPTY):
+        if not self.can_load(slot, key):
             raise ValueError(f"{key.adapter_id} cannot be given slot {slot}, which is {chosen.state}")
         return self._reserve(chosen, key, now_s)
 
@@ -123,13 +120,7 @@ class SlotTable:
         return next((slot.index for slot in self._slots if slot.closing), None)
 
     def places(self) -> tuple[Place, ...]:
-        return tuple(
-            Place(
-                slot=slot.index, state=slot.state, key=slot.key, references=slot.references,
-                last_used_s=slot.last_used_s, closing=slot.closing,
-            )
-            for slot in self._slots
-        )  # fmt: skip
+        return tuple(slot.place() for slot in self._slots)
 
     def has_slot(self, key: AdapterKey) -> bool:
         """It is in a slot, or being loaded into one."""
@@ -162,12 +153,6 @@ class SlotTable:
     def references(self) -> int:
         return sum(slot.references for slot in self._slots)
 
-    def evictions_per_min(self, now_s: float) -> float:
-        return _recent(self._evicted_at_s, now_s)
-
-    def loads_per_min(self, now_s: float) -> float:
-        return _recent(self._loaded_at_s, now_s)
-
     def broken_invariants(self) -> Sequence[str]:
         """What should be true and is not, re-derived from the slots alone."""
         derived = {slot.key: slot.index for slot in self._slots if slot.key}
@@ -191,8 +176,7 @@ class SlotTable:
         evicted = slot.key
         if evicted is not None:
             del self._slot_of[evicted]
-            self._evicted_at_s.append(now_s)
-            self.evictions += 1
+            self.turnover.evicted(now_s)
         slot.key, slot.state, slot.references, slot.last_used_s = key, SlotState.LOADING, 1, now_s
         slot.closing = False
         self._slot_of[key] = slot.index
@@ -216,9 +200,3 @@ class SlotTable:
         if slot.key is not None:
             del self._slot_of[slot.key]
         slot.key, slot.state, slot.references, slot.closing = None, SlotState.EMPTY, 0, False
-
-
-def _recent(times_s: deque[float], now_s: float) -> float:
-    while times_s and times_s[0] <= now_s - _MINUTE_S:
-        times_s.popleft()
-    return float(len(times_s))

@@ -44,6 +44,8 @@ class Desk:
     def abort(self, request_id: str) -> None:
         sequence = self.ledger.close(request_id)
         if sequence is not None:
+            # Its slot may be written from now on, while a step still computes with it: nobody shall find that.
+            sequence.private = True
             self._leave(sequence)
 
     def probe(self, prompt_token_ids: SequenceOf[int], slot: int, top: int) -> asyncio.Future[Probe]:

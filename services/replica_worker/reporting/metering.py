@@ -27,6 +27,10 @@ class Meters:
             "step_distinct_adapters", "Different adapters that got a token in one engine step", buckets=_DISTINCT
         )
         self.loads_overlapped = metrics.counter("slot_loads_overlapped_total", "Loads that ran beside running requests")
+        self.paused = metrics.counter("requests_paused_total", "Running requests that gave their slot to who waited")
+        self.resumed_tokens_computed = metrics.counter(
+            "resumed_tokens_computed_total", "Tokens of paused requests that were computed once more"
+        )
         self._waiting = metrics.gauge("waiting", "Requests that wait, by what they wait for", ["reason"])
         self._oldest_s = metrics.gauge("oldest_waiting_seconds", "How long the first of those who wait has waited")
         self._loads = metrics.counter("slot_loads_total", "Adapters loaded into slots")
@@ -51,9 +55,9 @@ class Meters:
         for name, gauge in self._gauges.items():
             gauge.set(getattr(report, name))
         loads, evictions = self._shown
-        self._shown = table.loads, table.evictions
-        self._loads.inc(table.loads - loads)
-        self._evictions.inc(table.evictions - evictions)
+        self._shown = table.turnover.loads, table.turnover.evictions
+        self._loads.inc(table.turnover.loads - loads)
+        self._evictions.inc(table.turnover.evictions - evictions)
 
     def show_waiting(self, waits: Mapping[str, int], oldest_s: float) -> None:
         """`waits`: how many wait for a "row", a "load" or a "slot"."""

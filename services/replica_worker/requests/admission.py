@@ -64,12 +64,13 @@ class Admission:
         budget = fit(len(prompt), request.sampling.max_tokens, self._by.watch.info.max_context_tokens)
         if isinstance(budget, TooLong):
             raise RefusedHere(Refusal(code="context_length_exceeded", reason=budget.reason, elsewhere=False))
-        running.prompt_tokens = len(prompt)
+        running.prompt_token_ids = prompt
+        running.answer_tokens_limit = budget.max_tokens
         running.text = self._text(request)
         promised = len(prompt) + budget.max_tokens
         self._by.promises.make(request.request_id, promised)
         await self._turn(running, record, promised)
-        return running.for_engine(prompt, budget.max_tokens - running.continued_from)
+        return running.for_engine()
 
     async def _record(self, key: AdapterKey) -> AdapterRecord:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from services.replica_worker.engine.port import StepToken
 from services.replica_worker.means import Means
 from services.replica_worker.requests.dispatch import Dispatcher
 from services.replica_worker.requests.running import Running
@@ -24,6 +25,9 @@ class Counting:
         now_s = self._by.clock.now_s()
         since_s = now_s if running.held_since_s is None else running.held_since_s
         self._by.meters.proof_wait_s.observe(now_s - since_s)
+
+    def resumed(self, running: Running, token: StepToken) -> None:
+        self._by.meters.resumed_tokens_computed.inc(running.computed_again(token))
 
     def tokens(self, running: Running, tokens: int) -> None:
         """They leave now."""

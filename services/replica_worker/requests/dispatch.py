@@ -1,16 +1,17 @@
-"""The waiting room of requests: each is given its turn, and with it a row and a reference on its adapter's slot."""
+"""Each request is given its turn, and with it a row and a reference on its adapter's slot; it may have to give
+both back for a while."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
 
 from services.replica_worker.core.dispatch import next_batch
-from services.replica_worker.core.dispatch_view import Dispatch, DispatchPolicy, DispatchView, Load, Share, Waiting
-from services.replica_worker.core.fairness import TokenCounters
+from services.replica_worker.core.dispatch_view import Dispatch, DispatchPolicy, DispatchView, Load, Pause
 from services.replica_worker.means import Means
 from services.replica_worker.requests.running import Running
+from services.replica_worker.requests.waiting_room import Ticket, WaitingRoom
 from services.replica_worker.tiers.errors import AdapterFailed
 from shared.bus.port import Change
 from shared.messages.desired import AdapterRecord, TenantRecord
@@ -22,33 +23,20 @@ _ROWS_PER_SPARE = 16
 _log = get_logger(__name__)
 
 
-@dataclass(eq=False)
-class Ticket:
-    """`promised`: tokens of context and answer. `turn` ends when the request may go to the engine."""
-
-    running: Running
-    record: AdapterRecord | None
-    promised: int
-    passed_over_since_s: float
-    turn: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    @property
-    def key(self) -> AdapterKey | None:
-        return None if self.record is None else self.record.key
-
-
 class Dispatcher:
     """Decides anew whenever a request comes or goes, a load ends, or time has passed. What it decides is applied at
     once, so nobody can slip in between; a reference belongs to its request from then on, whether or not that wakes.
+
+    `on_pause` is told of a request that has to leave the engine; it then waits for its next `turn_again`.
     """
 
-    def __init__(self, means: Means, policy: DispatchPolicy | None = None) -> None:
+    def __init__(self, means: Means, on_pause: Callable[[Running], None], policy: DispatchPolicy | None = None) -> None:
         self._by = means
+        self._on_pause = on_pause
         self._policy = policy or DispatchPolicy()
-        self._counters = TokenCounters()
         self._rows = means.max_rows + means.max_rows // _ROWS_PER_SPARE
-        self._waiting: dict[str, Ticket] = {}
-        self._handed: set[Running] = set()
+        self._room = WaitingRoom()
+        self._handed: dict[Running, Ticket] = {}
         self._loading: dict[AdapterKey, asyncio.Task[None]] = {}
         self._due = False
         self._closed = False
@@ -63,48 +51,48 @@ class Dispatcher:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._room)
 
     @property
     def queued_tokens(self) -> int:
-        """What was promised to those who wait."""
-        return sum(ticket.promised for ticket in self._waiting.values())
+        return self._room.queued_tokens
 
     @property
     def oldest_s(self) -> float:
-        """How long the one who came first has waited."""
-        came_at_s = min((ticket.running.arrived_at_s for ticket in self._waiting.values()), default=None)
+        """How long ago the first of those came who wait."""
+        came_at_s = self._room.first_came_at_s
         return 0.0 if came_at_s is None else self._by.clock.now_s() - came_at_s
 
     async def on_tenant(self, change: Change[TenantRecord]) -> None:
         if change.value is None:
-            self._counters.forget_weight(change.ids[0])
+            self._room.counters.forget_weight(change.ids[0])
         else:
-            self._counters.weigh(change.value.tenant_id, change.value.weight)
+            self._room.counters.weigh(change.value.tenant_id, change.value.weight)
 
     async def turn(self, running: Running, record: AdapterRecord | None, promised: int) -> None:
         """Returns when the request may go to the engine; it then holds its slot reference.
 
         Raises AdapterUnavailable, AdapterFailed, EngineFailed. Whatever happens, pair it with `leave`.
         """
-        request = running.request
-        ticket = Ticket(running, record, promised, self._by.clock.now_s())
-        self._waiting[request.request_id] = ticket
-        self._counters.enter(request.tenant_id)
+        self._room.enter(Ticket(running, record, promised, self._by.clock.now_s()))
         self.wake()
+        await self.turn_again(running)
+
+    async def turn_again(self, running: Running) -> None:
+        """The same for a request that was paused."""
         with self._by.loader.urgently():
-            await ticket.turn
+            await self._room[running.request.request_id].turn
 
     def served(self, running: Running, tokens: int) -> None:
         """Tokens were produced for it."""
-        self._counters.charge(running.request.tenant_id, tokens)
+        self._room.counters.charge(running.request.tenant_id, tokens)
+        if self.waits.get("slot"):
+            self.wake()  # a first token may be what a slot was waiting for
 
     def leave(self, running: Running) -> None:
         """The request has ended, wherever it was. Idempotent."""
-        ticket = self._waiting.get(running.request.request_id)
-        if ticket is not None and ticket.running is running:
-            self._take_out(ticket)
-        self._handed.discard(running)
+        self._room.leave(running)
+        self._handed.pop(running, None)
         if running.reference is not None:
             running.reference.release()
         self.wake()
@@ -112,13 +100,16 @@ class Dispatcher:
     def broken_invariants(self) -> list[str]:
         """What should be true and is not, re-derived from the requests alone."""
         table, broken = self._by.loader.slots.table, []
-        keyed = [running for running in self._handed if running.key is not None]
+        keyed = [running for running, ticket in self._handed.items() if ticket.key is not None]
         if any(running.reference is None for running in keyed):
             broken.append("a request is on its way into the engine without a reference")
-        if any(ticket.running.reference is not None for ticket in self._waiting.values()):
-            broken.append("a request waits and holds a reference")
+        if any(ticket.running.reference is not None or ticket.running.submitted for ticket in self._room):
+            broken.append("a request waits, and holds a reference or is in the engine")
         if len({running.key for running in keyed}) > table.count:
             broken.append(f"more adapters run than there are slots: {table.count}")
+        away = {ticket.key for ticket in self._room if ticket.paused}
+        if len(away) > table.count:
+            broken.append(f"{len(away)} adapters are paused, and there are {table.count} slots")
         return broken
 
     def wake(self) -> None:
@@ -142,13 +133,14 @@ class Dispatcher:
             self._apply(next_batch(self._view(), self._policy))
         except Exception as error:  # nobody else would notice: those who wait must not wait for ever
             _log.exception("a decision failed, and with it all who waited for one", error=error)
-            for ticket in list(self._waiting.values()):
-                self._fail(ticket, error)
+            self._room.fail(error, lambda _: True)
 
     def _apply(self, decided: Dispatch) -> None:
         self.waits = decided.waits
         for start in decided.start:
-            self._begin(self._waiting[start.request_id], start.reason)
+            self._begin(self._room[start.request_id], start.reason)
+        for pause in decided.pause:
+            self._pause(pause)
         for load in decided.load:
             self._load(load)
         self._close_only(decided)
@@ -156,58 +148,72 @@ class Dispatcher:
     def _refuse_known(self) -> None:
         """A slot can be found wrong after its load was over: then nobody else may wait for the same to happen."""
         table = self._by.loader.slots.table
-        for ticket in list(self._waiting.values()):
+        for ticket in self._room:
             if ticket.record is None or table.has_slot(ticket.record.key):
                 continue
             try:
                 self._by.loader.refuse_known(ticket.record)
             except AdapterFailed as error:
-                self._fail(ticket, error)
+                self._room.fail(error, lambda each, failed=ticket: each is failed)  # type: ignore[misc]
 
     def _view(self) -> DispatchView:
-        table = self._by.loader.slots.table
-        tickets = [ticket for ticket in self._waiting.values() if not self._fails(ticket.key)]
-        tenants = {ticket.running.request.tenant_id for ticket in tickets}
+        waiting = [ticket.as_waiting() for ticket in self._room if not self._fails(ticket.key)]
+        pausable = self._pausable() if waiting else {}
         return DispatchView(
             now_s=self._by.clock.now_s(),
             free_rows=self._rows - len(self._handed),
             loads_in_flight=len(self._loading),
-            places=table.places(),
-            waiting=tuple(map(_waiting, tickets)),
-            shares={each: Share(self._counters.of(each), self._counters.weight(each)) for each in tenants},
+            places=self._by.loader.slots.table.places(),
+            waiting=tuple(waiting),
+            shares=self._room.shares({each.tenant_id for each in waiting}.union(*pausable.values())),
             operation_since_s=self._by.loader.queue.without_slot_since_s,
+            pausable=pausable,
         )
+
+    def _pausable(self) -> dict[int, frozenset[str]]:
+        """Slots on which nothing but requests with a first token and a proof stand, and whose they are."""
+        on_slot = self._on_slots()
+        return {
+            place.slot: frozenset(running.request.tenant_id for running in on_slot[place.slot])
+            for place in self._by.loader.slots.table.places()
+            if place.references == len(on_slot[place.slot]) > 0
+            and all(running.pausable for running in on_slot[place.slot])
+        }
+
+    def _on_slots(self) -> defaultdict[int, list[Running]]:
+        on_slot: defaultdict[int, list[Running]] = defaultdict(list)
+        for running in self._handed:
+            if running.reference is not None:
+                on_slot[running.reference.slot].append(running)
+        return on_slot
 
     def _fails(self, key: AdapterKey | None) -> bool:
         """Its load has just failed, and those who wait for it are about to be told."""
         return key in self._loading and not self._by.loader.slots.table.has_slot(key)
 
     def _begin(self, ticket: Ticket, reason: str) -> None:
-        running, now_s = ticket.running, self._by.clock.now_s()
-        self._take_out(ticket)
-        for other in self._waiting.values():
-            if other.key == ticket.key:
-                other.passed_over_since_s = now_s
+        running = ticket.running
         if ticket.record is not None:
             running.reference = self._by.loader.take(ticket.record)
-        self._handed.add(running)
-        self._counters.charge(running.request.tenant_id, running.prompt_tokens)
+        self._handed[running] = ticket
+        self._room.begin(ticket, self._by.clock.now_s())
         _log.debug("a request has its turn", request_id=running.request.request_id, reason=reason)
-        if not ticket.turn.done():
-            ticket.turn.set_result(None)
 
-    def _take_out(self, ticket: Ticket) -> None:
-        del self._waiting[ticket.running.request.request_id]
-        self._counters.leave(ticket.running.request.tenant_id)
-
-    def _fail(self, ticket: Ticket, failure: Exception) -> None:
-        self._take_out(ticket)
-        if not ticket.turn.done():
-            ticket.turn.set_exception(failure)
-            ticket.turn.exception()  # whoever waited may have left: then this is where it is looked at
+    def _pause(self, pause: Pause) -> None:
+        _log.debug("requests are paused", slot=pause.slot, reason=pause.reason)
+        for running in self._on_slots()[pause.slot]:
+            ticket, reference = self._handed.pop(running), running.reference
+            running.reference = None
+            left = ticket.promised - running.produced
+            self._room.enter(Ticket(running, ticket.record, left, self._by.clock.now_s(), paused=True))
+            self._on_pause(running)
+            assert reference is not None, "it was found by its reference"
+            reference.release()
 
     def _load(self, load: Load) -> None:
-        record = next(each.record for each in self._waiting.values() if each.record and each.key == load.key)
+        if not self._by.loader.slots.table.can_load(load.slot, load.key):
+            return  # an operation waited for the slot that was made free
+        record = next(each.record for each in self._room if each.record and each.key == load.key)
         _log.debug("an adapter is loaded for those who wait", adapter_id=record.adapter_id, reason=load.reason)
         if self._handed:
             self._by.meters.loads_overlapped.inc()
@@ -224,8 +230,7 @@ class Dispatcher:
         finally:
             del self._loading[key]
         if failure is not None:
-            for ticket in [each for each in self._waiting.values() if each.key == key]:
-                self._fail(ticket, failure)
+            self._room.fail(failure, lambda ticket: ticket.key == key)
         self.wake()
 
     def _close_only(self, decided: Dispatch) -> None:
@@ -236,13 +241,3 @@ class Dispatcher:
         table.close_only(decided.closed)
         self._by.loader.queue.hand_out()
         self.wake()
-
-
-def _waiting(ticket: Ticket) -> Waiting:
-    return Waiting(
-        request_id=ticket.running.request.request_id,
-        tenant_id=ticket.running.request.tenant_id,
-        key=ticket.key,
-        tokens=ticket.running.prompt_tokens,
-        passed_over_since_s=ticket.passed_over_since_s,
-    )

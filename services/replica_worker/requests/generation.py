@@ -1,20 +1,21 @@
-"""Requests of gateways: admitted, run, streamed, ended. Every path releases the reference exactly once."""
+"""Requests of gateways: admitted, run, paused and resumed, streamed. How they end is in `open_requests.py`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
-from services.replica_worker.core.admission import Refusal
 from services.replica_worker.engine.port import EngineFailed, EngineRequest, StepToken
 from services.replica_worker.means import Means
-from services.replica_worker.requests.admission import Admission, RefusedHere
+from services.replica_worker.requests.admission import Admission, RefusedHere, refusal_of
 from services.replica_worker.requests.answers import Answers
 from services.replica_worker.requests.counting import Counting
 from services.replica_worker.requests.dispatch import Dispatcher
 from services.replica_worker.requests.gateways import Gateways
+from services.replica_worker.requests.open_requests import OpenRequests
 from services.replica_worker.requests.proving import until_proven
 from services.replica_worker.requests.running import Running
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.bus.port import BusUnavailable, Ids
 from shared.messages.generation import Cancel, Cancelled, GenerateRequest, Replay, Replayed, TokenChunk
 from shared.messages.reports import GatewayReport
@@ -26,26 +27,23 @@ _log = get_logger(__name__)
 class Generation:
     def __init__(self, means: Means) -> None:
         self._by = means
-        self.dispatcher = Dispatcher(means)
+        self.dispatcher = Dispatcher(means, self._pause)
         self._admission = Admission(means, self.dispatcher)
         self._answers = Answers(means.bus, means.identity)
         self._gateways = Gateways(means)
         self._counting = Counting(means, self.dispatcher)
-        self._open: dict[str, Running] = {}
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._open = OpenRequests(means, self.dispatcher, self._answers)
 
     async def on_generate(self, request: GenerateRequest, ids: Ids) -> None:
         running = Running(request=request, arrived_at_s=self._by.clock.now_s())
         self._gateways.hear(request.gateway_id)
         await self._answers.queued(request)
-        if request.request_id in self._open:
+        if self._open.get(request.request_id) is not None:
             return  # it runs already, and its answers are on their way
         if (refusal := self._admission.at_the_door(request, self.waiting)) is not None:
-            await self._refuse(running, refusal)
+            await self._open.refuse(running, refusal)
             return
-        self._open[request.request_id] = running
-        self._idle.clear()
+        self._open.add(running)
         running.admission = asyncio.create_task(self._admit(running), name=f"admission of {request.request_id}")
 
     async def on_cancel(self, cancel: Cancel, ids: Ids) -> Cancelled:
@@ -53,7 +51,7 @@ class Generation:
         running = self._open.get(cancel.request_id)
         if running is None or running.request.gateway_id != cancel.gateway_id:
             return Cancelled(request_id=cancel.request_id, found=False)
-        self._stop(running, "cancelled")
+        self._open.stop(running, "cancelled")
         return Cancelled(request_id=cancel.request_id, found=True)
 
     async def on_replay(self, ask: Replay, ids: Ids) -> Replayed:
@@ -74,15 +72,15 @@ class Generation:
         """Deadlines and leases; to be called several times a second."""
         now_s = self._by.clock.now_s()
         self.dispatcher.wake()
-        for running in list(self._open.values()):
+        for running in self._open:
             if running.late(now_s):
-                await self._fail(running, f"no token came within {running.request.deadline_s:g} s", "deadline")
+                await self._open.fail(running, f"no token came within {running.request.deadline_s:g} s", "deadline")
         for gateway_id in self._gateways.take_silent():
-            self._leave(gateway_id)
+            self._open.leave(gateway_id)
 
     async def beat(self) -> None:
         """Every 0.5 s: the last frame number to whoever may have missed it."""
-        self._by.frames.beat({running.request.gateway_id for running in self._open.values() if running.accepted})
+        self._by.frames.beat({running.request.gateway_id for running in self._open if running.accepted})
 
     @property
     def waiting(self) -> int:
@@ -95,37 +93,60 @@ class Generation:
 
     async def idle(self) -> None:
         """Returns when no request is left."""
-        await self._idle.wait()
+        await self._open.idle()
 
     async def end_all(self, reason: str) -> None:
         """Every request ends with an error, or is refused; returns when their references are released."""
-        admissions = [each.admission for each in self._open.values() if each.admission is not None]
-        for running in list(self._open.values()):
-            await self._fail(running, reason)
+        admissions = [each.admission for each in self._open if each.admission is not None]
+        for running in self._open:
+            await self._open.fail(running, reason)
         await asyncio.gather(*admissions, return_exceptions=True)
 
     async def _admit(self, running: Running) -> None:
+        await self._ended_by_failure(running, self._enter(running))
+
+    async def _enter(self, running: Running) -> None:
+        prepared = await self._admission.prepare(running)
+        await until_proven(running, prepared, self._by.watch.engine)
+        running.accepted = True
+        await self._answers.accepted(running)
+        self._submit(running, prepared)
+
+    def _pause(self, running: Running) -> None:
+        """It has given back its slot. Its stream stands still until it has one again."""
+        self._by.watch.engine.abort(running.request.request_id)
+        running.pause()
+        self._by.meters.paused.inc()
+        resuming = self._ended_by_failure(running, self._enter_again(running))
+        running.admission = asyncio.create_task(resuming, name=f"resumption of {running.request.request_id}")
+
+    async def _enter_again(self, running: Running) -> None:
+        try:
+            await self.dispatcher.turn_again(running)
+        except (AdapterFailed, AdapterUnavailable) as error:
+            raise RefusedHere(refusal_of(error)) from error
+        prepared = running.for_engine()
+        await until_proven(running, prepared, self._by.watch.engine)
+        self._submit(running, prepared)
+
+    async def _ended_by_failure(self, running: Running, entering: Awaitable[None]) -> None:
         with bind(request_id=running.request.request_id, adapter_id=running.request.adapter_id):
             try:
-                prepared = await self._admission.prepare(running)
-                await until_proven(running, prepared, self._by.watch.engine)
-                running.accepted = True
-                await self._answers.accepted(running)
-                self._submit(running, prepared)
+                await entering
             except RefusedHere as error:
-                await self._refuse(running, error.refusal)
+                await self._open.refuse(running, error.refusal)
             except BusUnavailable as error:
-                self._stop(running, "unanswered")
+                self._open.stop(running, "unanswered")
                 _log.warning("an answer could not be sent, so the request is dropped", reason=str(error))
             except EngineFailed as error:
-                await self._fail(running, f"the engine failed: {error}")
+                await self._open.fail(running, f"the engine failed: {error}")
             except Exception as error:
                 _log.exception("a request failed", error=error)
-                await self._fail(running, "the replica failed on this request")
+                await self._open.fail(running, "the replica failed on this request")
 
     def _submit(self, running: Running, prepared: EngineRequest) -> None:
         if prepared.max_tokens < 1:  # the replica before this one was lost between its last token and its finish
-            self._stop(running, "length")
+            self._open.stop(running, "length")
             return
         if running.submitted:
             self._let_go(running)
@@ -144,57 +165,12 @@ class Generation:
         for token in tokens:
             if (running := self._open.get(token.request_id)) is None:
                 continue  # a stop string before this token was its end
+            self._counting.resumed(running, token)
             chunk = running.advance(token)
             chunks.append((running.request.gateway_id, chunk))
             self._counting.tokens(running, len(chunk.token_ids))
             if chunk.finish is not None:
                 if token.finish is None:  # a stop string is ours, the engine knows nothing of it
                     self._by.watch.engine.abort(token.request_id)
-                self._end(running, chunk.finish.reason)
+                self._open.end(running, chunk.finish.reason)
         self._by.frames.write(chunks)
-
-    async def _refuse(self, running: Running, refusal: Refusal) -> None:
-        self._end(running, "refused")
-        self._by.meters.refused.labels(refusal.code).inc()
-        _log.info("a request is refused", code=refusal.code, reason=refusal.reason)
-        try:
-            await self._answers.refused(running.request, refusal)
-        except BusUnavailable as error:
-            _log.warning("a refusal could not be sent", reason=str(error))
-
-    async def _fail(self, running: Running, reason: str, code: str = "not_ready") -> None:
-        """An error at the end of the stream if it has begun, and a refusal if not."""
-        if self._open.get(running.request.request_id) is not running:
-            return  # it ended while another one's end was being told
-        self._stop(running, "error", reason)
-        if not running.accepted:
-            await self._refuse(running, Refusal(code=code, reason=f"{reason}.", elsewhere=True))
-
-    def _leave(self, gateway_id: str) -> None:
-        """Nobody is there to receive what these requests produce. Should the gateway have lost the bus and not
-        its life, then it finds out about their end when it comes back and sees the gap."""
-        gone = [running for running in self._open.values() if running.request.gateway_id == gateway_id]
-        for running in gone:
-            self._stop(running, "error", "the gateway was silent for too long")
-        _log.warning("a gateway is silent, its requests are ended", gateway_id=gateway_id, requests=len(gone))
-
-    def _stop(self, running: Running, reason: str, error: str | None = None) -> None:
-        """End a request from outside the engine. If it was accepted, its stream gets a last chunk."""
-        if running.accepted and reason in ("cancelled", "error", "length"):
-            self._by.frames.write([(running.request.gateway_id, running.end(reason, error))])
-        if running.submitted:
-            self._by.watch.engine.abort(running.request.request_id)
-        if running.admission is not None and running.admission is not asyncio.current_task():
-            running.admission.cancel()
-        self._end(running, reason)
-
-    def _end(self, running: Running, reason: str) -> None:
-        """Forget the request and release what it holds. Idempotent."""
-        self.dispatcher.leave(running)
-        if self._open.get(running.request.request_id) is not running:
-            return
-        del self._open[running.request.request_id]
-        self._by.promises.end(running.request.request_id)
-        self._by.meters.ended.labels(reason).inc()
-        if not self._open:
-            self._idle.set()

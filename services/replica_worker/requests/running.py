@@ -14,8 +14,8 @@ from shared.messages.identity import AdapterKey
 
 @dataclass(eq=False)
 class Running:
-    """`submitted`: it is in the engine, or was withdrawn until its slot is loaded once more. `accepted`: the
-    gateway was told so, or is being told."""
+    """`submitted`: it is in the engine, or was withdrawn until its slot is loaded once more; not while it is paused.
+    `accepted`: the gateway was told so, or is being told."""
 
     request: GenerateRequest
     arrived_at_s: float
@@ -27,11 +27,15 @@ class Running:
     """Tokens that wait for the proof of the slot; None if nothing is held back."""
     held_since_s: float | None = None
     first_token_at_s: float | None = None
-    prompt_tokens: int = 0
+    prompt_token_ids: list[int] = field(default_factory=list, repr=False)
+    answer_tokens_limit: int = 0
+    """How long the whole answer may become."""
     cached_tokens: int = 0
     """How many of the prompt's tokens this replica's engine found in its prefix cache."""
-    produced: int = 0
-    """Here; `produced_token_ids` of the request come on top."""
+    produced_token_ids: list[int] = field(default_factory=list, repr=False)
+    """Here; those of the request come before them."""
+    resumed_tokens: int = 0
+    """How many tokens it was given back to the engine with, until it is known how many of them were cached."""
     text: AnswerText | None = None
     reference: SlotReference | None = None
     admission: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -43,6 +47,20 @@ class Running:
         return AdapterKey(adapter_id=self.request.adapter_id, digest=self.request.digest)
 
     @property
+    def prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids)
+
+    @property
+    def produced(self) -> int:
+        return len(self.produced_token_ids)
+
+    @property
+    def pausable(self) -> bool:
+        """It runs, and its client has seen that it does; nothing about its slot is open."""
+        proven = self.reference is not None and self.reference.proof.proven
+        return self.submitted and self.held is None and self.first_token_at_s is not None and proven
+
+    @property
     def continued_from(self) -> int:
         return len(self.request.produced_token_ids)
 
@@ -50,19 +68,30 @@ class Running:
         """The first token should have come by now."""
         return self.first_token_at_s is None and now_s - self.arrived_at_s >= self.request.deadline_s
 
-    def for_engine(self, prompt_token_ids: list[int], max_tokens: int) -> EngineRequest:
-        sampling = self.request.sampling
+    def for_engine(self) -> EngineRequest:
+        """What is left to be done, after what was produced here or elsewhere."""
+        sampling, answer = self.request.sampling, [*self.request.produced_token_ids, *self.produced_token_ids]
         return EngineRequest(
             request_id=self.request.request_id,
             slot=BASE_SLOT if self.reference is None else self.reference.slot,
-            prompt_token_ids=[*prompt_token_ids, *self.request.produced_token_ids],
-            max_tokens=max_tokens,
+            prompt_token_ids=[*self.prompt_token_ids, *answer],
+            max_tokens=self.answer_tokens_limit - len(answer),
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=sampling.seed,
-            first_position=self.continued_from,
+            first_position=len(answer),
             cache_salt=self.request.cache_salt,
         )
+
+    def pause(self) -> None:
+        """It leaves the engine, with what it has produced."""
+        self.submitted = False
+        self.resumed_tokens = self.prompt_tokens + self.continued_from + self.produced
+
+    def computed_again(self, token: StepToken) -> int:
+        """How many of its tokens the engine had to compute once more for this one, because of a pause."""
+        given, self.resumed_tokens = self.resumed_tokens, 0
+        return given - token.cached_tokens - 1 if given else 0
 
     def hold_back(self, token: StepToken, now_s: float) -> bool:
         """Whether this token has to wait; it is kept then."""
@@ -74,7 +103,7 @@ class Running:
 
     def let_go(self) -> list[StepToken]:
         """What waited; nothing does any more."""
-        held, self.held = self.held or [], None
+        held, self.held, self.held_since_s = self.held or [], None, None
         return held
 
     def advance(self, token: StepToken) -> TokenChunk:
@@ -85,7 +114,7 @@ class Running:
         if not self.produced:
             # On a continuation the engine may have found tokens of the answer as well.
             self.cached_tokens = min(token.cached_tokens, self.prompt_tokens)
-        self.produced += 1
+        self.produced_token_ids.append(token.token_id)
         # An end-of-answer token is counted, and has no text.
         text = "" if token.finish == "stop" else self.text.push(token.token_id)
         reason = "stop" if self.text.stopped else token.finish

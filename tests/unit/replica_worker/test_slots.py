@@ -125,10 +125,11 @@ def test_evictions_and_loads_are_those_of_the_last_minute() -> None:
         assert isinstance(loaded, MustLoad)
         table.finish_load(0, now_s)
         table.release(0, key(number), now_s)
-    assert (table.evictions_per_min(30.0), table.loads_per_min(30.0)) == (2.0, 3.0)
-    assert table.evictions_per_min(70.0) == 1.0
-    assert (table.evictions, table.loads) == (2, 3)
-    assert table.loads_per_min(90.0) == 0.0
+    turnover = table.turnover
+    assert (turnover.evictions_per_min(30.0), turnover.loads_per_min(30.0)) == (2.0, 3.0)
+    assert turnover.evictions_per_min(70.0) == 1.0
+    assert (turnover.evictions, turnover.loads) == (2, 3)
+    assert turnover.loads_per_min(90.0) == 0.0
 
 
 def test_invariants_notice_what_is_broken() -> None:
