@@ -1,8 +1,8 @@
 """Which tokens the next engine step computes: pure, and shared by every engine of ours.
 
-A step takes one token of every sequence that is decoding and, besides, at most `prefill_chunk_tokens` of
-prompts, so that a long prompt never stalls running streams. Where a prompt is cut depends on who else is in
-the batch: an engine's numbers must not depend on the cuts.
+A step takes one token of every sequence that is decoding, brief ones whole and, besides, at most
+`prefill_chunk_tokens` of prompts, so that a long prompt never stalls running streams. Where a prompt is cut
+depends on who else is in the batch: an engine's numbers must not depend on the cuts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from services.replica_worker.engine.blocks import BLOCK_TOKENS
 class Progress(msgspec.Struct, frozen=True):
     """How far one running sequence is. `known_tokens` are prompt plus produced, `cached_tokens` of them
     are in the KV cache; one missing means that it is decoding. `served_step` is the last step that
-    computed any of its tokens (-1: none yet)."""
+    computed any of its tokens (-1: none yet). A `brief` one has so few tokens that nobody waits for them."""
 
     row: int
     known_tokens: int
     cached_tokens: int
     served_step: int = -1
+    brief: bool = False
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -35,18 +36,19 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def next_batch(sequences: Iterable[Progress], prefill_chunk_tokens: int) -> tuple[Piece, ...]:
-    """Decode rows first, in the order given, then prompts, longest-unserved first, until the step is full.
+    """Decode rows and brief sequences first, in the order given, then prompts, longest-unserved first, until
+    the step is full.
 
-    Every decoding sequence is in the result; if anything is prefilling, at least one prompt goes on. Prompts
-    take turns: none waits for more steps than there are others. A chunk ends where a block ends, unless the
-    prompt does.
+    All of the former are in the result; if anything is prefilling, at least one prompt goes on. Prompts take
+    turns: none waits for more steps than there are others. A chunk ends where a block ends, unless the prompt
+    does.
     """
-    decoding: list[Progress] = []
+    whole: list[Progress] = []
     prefilling: list[Progress] = []
     for sequence in sequences:
         missing = sequence.known_tokens - sequence.cached_tokens
-        (decoding if missing == 1 else prefilling).append(sequence)
-    pieces = [_piece(sequence, sequence.known_tokens) for sequence in decoding]
+        (whole if missing == 1 or sequence.brief else prefilling).append(sequence)
+    pieces = [_piece(sequence, sequence.known_tokens) for sequence in whole]
     left = prefill_chunk_tokens
     for sequence in sorted(prefilling, key=lambda waiting: waiting.served_step):
         stop = _chunk_end(sequence, left)

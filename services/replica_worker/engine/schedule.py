@@ -1,9 +1,9 @@
 """Continuous batching: who has a row and blocks, who waits, when a sequence ends. The same for every engine
 of ours.
 
-Sequences get rows in the order of their arrival, and blocks as they grow. When none is left the youngest
-gives up its row and its blocks, and waits again before everybody else; so the oldest always goes on, and
-everything ends. Not thread-safe: one thread or task drives it, step by step.
+Sequences get rows in the order of their arrival, and blocks as they grow; brief ones have rows of their own.
+When no block is left the youngest gives up its row and its blocks, and waits again before everybody else; so
+the oldest always goes on, and everything ends. Not thread-safe: one thread or task drives it, step by step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from services.replica_worker.engine.batch import Piece, next_batch
 from services.replica_worker.engine.blocks import BLOCK_TOKENS
 from services.replica_worker.engine.holdings import Holdings
 from services.replica_worker.engine.port import EngineInfo, StepToken
-from services.replica_worker.engine.sequence import WAITING, Sequence
+from services.replica_worker.engine.sequence import BRIEF_TOKENS, WAITING, Sequence
+
+BRIEF_ROWS = 2
+"""Beyond `max_rows`: a replica loads one adapter after another, so that few probes are under way at a time."""
+MOST_BRIEF_TOKENS = BRIEF_ROWS * BRIEF_TOKENS
+"""What a step may compute beyond its decode rows and its chunk of prompts."""
 
 
 class SchedulePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +35,10 @@ class SchedulePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule:
-    """Up to `max_rows` sequences run at once, by row; the others wait in the order of their arrival.
+    """Up to `max_rows` sequences run at once, by row, and beside them BRIEF_ROWS brief ones, from row `max_rows`
+    on; the others wait in the order of their arrival.
 
-    Every running sequence is older than every waiting one.
+    Every running sequence is older than every waiting one of its kind.
     """
 
     def __init__(self, info: EngineInfo, policy: SchedulePolicy) -> None:
@@ -41,16 +47,18 @@ class Schedule:
         self._info = info
         self._policy = policy
         self._free_rows = list(reversed(range(info.max_rows)))
+        self._free_brief_rows = list(range(info.max_rows, info.max_rows + BRIEF_ROWS))
         self._holdings = Holdings(policy.blocks, policy.prefix_cache)
         self._arrivals = 0
         self.running: dict[int, Sequence] = {}
         self.waiting: deque[Sequence] = deque()
+        self.waiting_brief: deque[Sequence] = deque()
         self.steps = 0
         self.preemptions = 0
 
     @property
     def busy(self) -> bool:
-        return bool(self.running or self.waiting)
+        return bool(self.running or self.waiting or self.waiting_brief)
 
     @property
     def tokens_held(self) -> int:
@@ -60,14 +68,14 @@ class Schedule:
     def submit(self, sequence: Sequence) -> None:
         self._arrivals += 1
         sequence.arrival = self._arrivals
-        self.waiting.append(sequence)
+        self._line_of(sequence).append(sequence)
 
     def abort(self, sequence: Sequence) -> None:
         """Free its row, or take it out of the queue; nothing happens if it has ended."""
         if sequence.row != WAITING:
             self.release(sequence)
-        elif sequence in self.waiting:
-            self.waiting.remove(sequence)
+        elif sequence in self._line_of(sequence):
+            self._line_of(sequence).remove(sequence)
 
     def forget(self, digest: str) -> None:
         """No later request uses what was computed with this adapter."""
@@ -121,7 +129,7 @@ class Schedule:
     def release(self, sequence: Sequence) -> None:
         """Take row and blocks from a running sequence. Raises KeyError if it is not running."""
         del self.running[sequence.row]
-        self._free_rows.append(sequence.row)
+        self._rows_for(sequence).append(sequence.row)
         sequence.row = WAITING
         self._holdings.give_up(sequence)
 
@@ -129,23 +137,34 @@ class Schedule:
         """What is wrong, derived anew; empty if nothing is. True between any two calls, not within one."""
         running = list(self.running.values())
         broken = self._holdings.broken_invariants(running)
-        if sorted([*self._free_rows, *self.running]) != [*range(self._info.max_rows)]:
+        if sorted([*self._free_rows, *self._free_brief_rows, *self.running]) != [
+            *range(self._info.max_rows + BRIEF_ROWS)
+        ]:
             broken.append("free and running rows are not each row once")
         if any(row != sequence.row for row, sequence in self.running.items()):
             broken.append("a running sequence believes to be in another row")
-        if any(sequence.blocks or sequence.row != WAITING for sequence in self.waiting):
-            broken.append("a waiting sequence holds a row or blocks")
-        arrivals = [*sorted(sequence.arrival for sequence in running), *(one.arrival for one in self.waiting)]
-        if arrivals != sorted(arrivals):
-            broken.append("a sequence waits behind a younger one")
+        for line, brief in ((self.waiting, False), (self.waiting_brief, True)):
+            if any(sequence.blocks or sequence.row != WAITING for sequence in line):
+                broken.append("a waiting sequence holds a row or blocks")
+            arrivals = sorted(sequence.arrival for sequence in running if sequence.brief == brief)
+            arrivals += [sequence.arrival for sequence in line]
+            if arrivals != sorted(arrivals):
+                broken.append("a sequence waits behind a younger one")
         return broken
 
     def _admit(self) -> None:
-        while self.waiting and self._free_rows and self._has_room_for(self.waiting[0]):
-            sequence = self.waiting.popleft()
-            sequence.row = self._free_rows.pop()
-            self.running[sequence.row] = sequence
-            self._holdings.reuse(sequence)
+        for line in (self.waiting_brief, self.waiting):
+            while line and self._rows_for(line[0]) and self._has_room_for(line[0]):
+                sequence = line.popleft()
+                sequence.row = self._rows_for(sequence).pop()
+                self.running[sequence.row] = sequence
+                self._holdings.reuse(sequence)
+
+    def _line_of(self, sequence: Sequence) -> deque[Sequence]:
+        return self.waiting_brief if sequence.brief else self.waiting
+
+    def _rows_for(self, sequence: Sequence) -> list[int]:
+        return self._free_brief_rows if sequence.brief else self._free_rows
 
     def _has_room_for(self, sequence: Sequence) -> bool:
         """All its tokens so far must fit beside what the running ones have to get, and leave each of those a
@@ -164,7 +183,7 @@ class Schedule:
 
     def _preempt(self, sequence: Sequence) -> None:
         self.release(sequence)
-        self.waiting.appendleft(sequence)
+        self._line_of(sequence).appendleft(sequence)
         self.preemptions += 1
 
     def _finish_reason(self, sequence: Sequence, token_id: int) -> str | None:

@@ -9,6 +9,8 @@ from services.replica_worker.engine.blocks import BLOCK_TOKENS, PrefixKey, exten
 from services.replica_worker.engine.port import EngineRequest, Probe, StepToken
 
 WAITING = -1
+BRIEF_TOKENS = 4
+"""A probe of at most so many tokens goes beside whatever runs, and waits for no row."""
 
 
 class Sequence:
@@ -17,7 +19,7 @@ class Sequence:
     `digest` is that of the adapter in its slot ("" on the base). Position p of its keys and values is in
     block `blocks[p // BLOCK_TOKENS]`. A `private` one neither finds what others computed nor lets them find
     what it does. `probe_top` > 0 asks for the next-token distribution instead of tokens; it ends with its
-    prompt, and is private, because it asks what the weights do now.
+    prompt, and is private, because it asks what the weights do now; a short one is `brief`.
     """
 
     def __init__(self, request: EngineRequest, digest: str = "", probe_top: int = 0) -> None:
@@ -25,6 +27,7 @@ class Sequence:
         self.digest = digest
         self.probe_top = probe_top
         self.private = probe_top > 0
+        self.brief = probe_top > 0 and len(request.prompt_token_ids) <= BRIEF_TOKENS
         self.token_ids = list(request.prompt_token_ids)
         self.row = WAITING
         self.arrival = 0
@@ -42,7 +45,7 @@ class Sequence:
         return self.request.first_position + self.produced_tokens
 
     def progress(self) -> Progress:
-        return Progress(self.row, len(self.token_ids), self.cached_tokens, self.served_step)
+        return Progress(self.row, len(self.token_ids), self.cached_tokens, self.served_step, self.brief)
 
     def prefix_keys(self) -> list[PrefixKey]:
         """One for each of its full blocks of tokens."""

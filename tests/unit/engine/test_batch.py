@@ -45,6 +45,11 @@ def test_what_a_block_does_not_fit_goes_to_a_prompt_that_ends() -> None:
     assert pieces == (Piece(0, 0, 54, True), Piece(2, 0, 9, True))
 
 
+def test_a_brief_sequence_goes_beside_a_full_chunk() -> None:
+    pieces = next_batch([Progress(0, CHUNK, 0), Progress(1, 3, 0, brief=True)], CHUNK)
+    assert pieces == (Piece(1, 0, 3, True), Piece(0, 0, CHUNK, True))
+
+
 def test_prompts_take_turns() -> None:
     pieces = next_batch([Progress(0, 90, 16, served_step=8), Progress(1, 90, 16, served_step=7)], CHUNK)
     assert pieces == (Piece(1, 16, 80, False),)

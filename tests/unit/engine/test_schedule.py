@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.replica_worker.engine.port import EngineInfo
-from services.replica_worker.engine.schedule import Schedule, SchedulePolicy
-from services.replica_worker.engine.sequence import WAITING, Sequence
+from services.replica_worker.engine.schedule import BRIEF_ROWS, Schedule, SchedulePolicy
+from services.replica_worker.engine.sequence import BRIEF_TOKENS, WAITING, Sequence, probe_request
 from tests.support.token_log import greedy
 
 EOS = 2
@@ -43,6 +43,69 @@ def test_rows_go_to_the_first_who_came() -> None:
     assert [name for name, _ in step(schedule)] == ["a", "b"]
     assert step(schedule) == [("a", "length"), ("b", "length")]
     assert [name for name, _ in step(schedule)] == ["c", "d"]
+
+
+def probe(prompt: int = BRIEF_TOKENS) -> Sequence:
+    return Sequence(probe_request([5] * prompt, 0), probe_top=5)
+
+
+def computed(schedule: Schedule) -> list[Sequence]:
+    """Those that the next step brings to their end or to their next token; probes end."""
+    sampled = schedule.advance(schedule.begin_step())
+    for one in sampled:
+        if one.probe_top:
+            schedule.release(one)
+        else:
+            schedule.accept(one, 7)
+    return sampled
+
+
+def test_a_short_probe_waits_for_no_row_and_takes_none() -> None:
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=16))
+    rows = [sequence(name, max_tokens=9) for name in "abc"]
+    probes = [probe() for _ in range(BRIEF_ROWS + 1)]
+    for one in (*rows, *probes):
+        schedule.submit(one)
+    assert set(computed(schedule)) == {*rows[:2], *probes[:-1]}
+    assert schedule.broken_invariants() == []
+    assert set(computed(schedule)) == {*rows[:2], probes[-1]}
+    assert schedule.broken_invariants() == []
+
+
+def test_a_long_probe_waits_like_any_prompt() -> None:
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=16))
+    rows = [sequence(name, max_tokens=2) for name in "ab"]
+    late = probe(BRIEF_TOKENS + 1)
+    for one in (*rows, late):
+        schedule.submit(one)
+    assert [computed(schedule) for _ in range(3)] == [rows, rows, [late]]
+
+
+def test_a_short_probe_that_leaves_frees_its_place() -> None:
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=16, blocks=16))
+    probes = [probe() for _ in range(BRIEF_ROWS + 2)]
+    for one in probes:
+        schedule.submit(one)
+    schedule.begin_step()
+    for one in (probes[0], probes[-1]):
+        schedule.abort(one)
+    assert computed(schedule) == probes[1:3]
+    assert not schedule.busy
+    assert schedule.broken_invariants() == []
+
+
+def test_a_short_probe_comes_before_prompts_that_wait_and_after_blocks_that_are_taken() -> None:
+    schedule = Schedule(INFO, SchedulePolicy(prefill_chunk_tokens=32, blocks=2))
+    long, late = sequence("long", prompt=30, max_tokens=2), sequence("late", max_tokens=1)
+    early, asked = probe(), probe()
+    for one in (long, early):
+        schedule.submit(one)
+    assert [computed(schedule) for _ in range(2)] == [[early], [long]], "all the blocks are too few for both"
+    for one in (late, asked):
+        schedule.submit(one)
+    assert [set(computed(schedule)) for _ in range(2)] == [{long}, {late, asked}]
+    assert not schedule.busy
+    assert schedule.broken_invariants() == []
 
 
 def test_an_eos_token_ends_it_unless_it_is_to_be_ignored() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from services.replica_worker.engine.blocks import BLOCK_TOKENS, blocks_for
 from services.replica_worker.engine.port import EngineFailed, EngineInfo
-from services.replica_worker.engine.schedule import Schedule, SchedulePolicy
+from services.replica_worker.engine.schedule import BRIEF_ROWS, MOST_BRIEF_TOKENS, Schedule, SchedulePolicy
 from shared.base_model import base_model_hash
 
 from .adapter import AdapterLimits
@@ -69,8 +69,8 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
     weights = read_weights(folder, sizes.config, sizes.dtype, device)
     like = weights["model.embed_tokens.weight"]
     slots = AdapterSlots(sizes.config, policy.slots, policy.rank_limit, like, kernels)
-    most_rows = policy.max_rows + policy.prefill_chunk_tokens
-    workspace = Workspace(sizes.config, (most_rows, policy.max_rows), like, kernels)
+    most_rows = policy.max_rows + policy.prefill_chunk_tokens + MOST_BRIEF_TOKENS
+    workspace = Workspace(sizes.config, (most_rows, policy.max_rows + BRIEF_ROWS), like, kernels)
     cache = KvCache(sizes.config, sizes.blocks, like, kernels)
     tables = Tables(_rope(sizes, device, kernels), slots.stacks)
     model = LlamaModel(sizes.config, weights, tables, workspace, policy.packed_weights)
