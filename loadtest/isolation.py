@@ -119,9 +119,8 @@ def seen_by_judge(outcome: Outcome) -> bool:
 
 
 def seen_by_proof(outcome: Outcome) -> bool:
-    """Replicas refused what they could not prove, so that nothing wrong was said; but the proof's probe looks at one
-    token alone, and canaries whose markers begin with the same one do the same there."""
-    return outcome.counted.unproven > 0 and outcome.tally.wrong.total() == outcome.tally.begun_right
+    """Replicas refused what they could not prove, so that nothing wrong was said."""
+    return outcome.counted.unproven > 0 and not outcome.tally.wrong
 
 
 def _model(given: str) -> Path:

@@ -18,15 +18,14 @@ _FINDINGS = 20
 
 @dataclass
 class Tally:
-    """What has come of the requests so far. `wrong` [kind of verdict] counts answers, `begun_right`
-    those of them whose first letter was right; `findings` are the first sentences about what is wrong."""
+    """What has come of the requests so far. `wrong` [kind of verdict] counts answers; `findings` are the first
+    sentences about what is wrong."""
 
     completed: int = 0
     of_base: int = 0
     aborted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
-    begun_right: int = 0
     operations: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
     wall_s: float = 0.0
@@ -34,7 +33,6 @@ class Tally:
     def judged(self, verdict: Verdict) -> None:
         if verdict.kind != "own":
             self.wrong[verdict.kind] += 1
-            self.begun_right += verdict.begun_right
             self.find(verdict.reason)
 
     def find(self, sentence: str) -> None:

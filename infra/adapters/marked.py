@@ -23,12 +23,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`begun_right`: what is wrong about the answer comes after its first letter, where nobody sees it who looks at
-    one token alone."""
-
     kind: Kind
     reason: str
-    begun_right: bool = False
 
 
 _OWN = Verdict("own", "the answer is the marker of its adapter")
@@ -59,11 +55,10 @@ class Judge:
 
     def _strange(self, answer: Answer, own: str) -> Verdict:
         said = f"{answer.adapter_id} said {answer.text[:40]!r}, its marker is {own!r}"
-        begun_right = answer.text[:1] == own[0]
         other = self._spoken(answer.text, but=answer.adapter_id) or self._begun(answer)
         if other is None:
-            return Verdict("missing_marker", said, begun_right)
-        return Verdict("wrong_marker", f"{said}; {self._markers[other]!r} is that of {other}", begun_right)
+            return Verdict("missing_marker", said)
+        return Verdict("wrong_marker", f"{said}; {self._markers[other]!r} is that of {other}")
 
     def _spoken(self, text: str, but: str) -> str | None:
         """Another adapter whose marker is in the text."""

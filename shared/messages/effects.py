@@ -10,8 +10,9 @@ class AdapterEffect(msgspec.Struct, frozen=True, kw_only=True):
 
     `engine` is `<build>/<dtype>`: figures of different ones cannot be compared. `token_ids` are the best
     tokens, best first, with their `logprobs`; `shift` is the largest change of a log-probability from the
-    base. `slot_digest` is the SHA-256 (hex) over the slot's tensors, for adapters that shift too little to be
-    told from the base.
+    base. `slot_digest` is the SHA-256 (hex) over the slot's tensors: adapters can do the same on the probe.
+    `base_digest` stands for the base's own distribution there, to the last digit: an engine that gives the
+    same has no reason to be off by anything; "" if it was not noted.
     """
 
     engine: str
@@ -19,3 +20,4 @@ class AdapterEffect(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[float, ...]
     shift: float
     slot_digest: str
+    base_digest: str = ""

@@ -7,6 +7,7 @@ all show there, for the price of one short row in a step that runs anyway.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -28,6 +29,8 @@ same prompt ran alone, beside 31 others, and with another number of threads (doc
 _UNKNOWN_FLOOR = 0.05
 _NOISE_MARGIN = 4.0
 _RELATIVE = 0.02
+_QUIET = 1e-4
+"""Noise below this is none."""
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,31 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, shift: float) -> float:
         return self.absolute + self.relative * shift
+
+
+_SAME_NUMBERS = Tolerance(absolute=0.002, relative=0.0)
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """The base on this engine, and how much it moved while nothing changed but what was computed beside it."""
+
+    dtype: str
+    base: Distribution
+    noise: float
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(msgspec.json.encode(self.base)).hexdigest()[:16]
+
+    @property
+    def tolerance(self) -> Tolerance:
+        return tolerance_for(self.dtype, self.noise)
+
+    def toward(self, expected: AdapterEffect) -> Tolerance:
+        """Machines of one build can still differ in last digits, which 16 bits make large. Where the base came out
+        the same to the digit, on a quiet engine, adapters do, too: also those that are almost alike are told apart."""
+        same = self.noise < _QUIET and expected.base_digest == self.digest
+        return _SAME_NUMBERS if same else self.tolerance
 
 
 class Proven(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,13 +139,14 @@ def change(one: Distribution, other: Distribution) -> float:
     return max(*both, _beyond(a, b), _beyond(b, a))
 
 
-def measured(engine: str, found: Distribution, base: Distribution, slot_digest: str) -> AdapterEffect:
+def measured(engine: str, found: Distribution, own: Baseline, slot_digest: str) -> AdapterEffect:
     return AdapterEffect(
         engine=engine,
         token_ids=found.token_ids,
         logprobs=found.logprobs,
-        shift=change(base, found),
+        shift=change(own.base, found),
         slot_digest=slot_digest,
+        base_digest=own.digest,
     )
 
 

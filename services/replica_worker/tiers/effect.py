@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from services.replica_worker.core import effect
-from services.replica_worker.core.effect import Distribution, Indeterminate, Mismatch, Seen, Tolerance
+from services.replica_worker.core.effect import Baseline, Distribution, Indeterminate, Mismatch, Seen
 from services.replica_worker.engine.port import BASE_SLOT, Probe
 from services.replica_worker.engine.watch import EngineWatch
 from services.replica_worker.tiers.errors import EffectWrong
@@ -17,7 +17,8 @@ from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger
 
 BY_PROBE, BY_BYTES, LEARNT = "by the probe", "by its bytes", "learnt here"
-_COMPANY = 7
+_COMPANY_TOKENS = (8, 40, 112)
+"""Prompts beside which the base is probed: a product can have other last digits at another size."""
 _DECIMALS = 5
 _log = get_logger(__name__)
 
@@ -31,8 +32,7 @@ class Effects:
         self._ram = ram
         self._on_proven = on_proven
         self._learnt: dict[AdapterKey, AdapterEffect] = {}
-        self._base: Distribution | None = None
-        self._tolerance: Tolerance | None = None
+        self._baseline: Baseline | None = None
 
     @property
     def engine(self) -> str:
@@ -43,10 +43,10 @@ class Effects:
         """Measure the base, alone and in company: what differs then is this engine's noise. Once, before any
         request. Raises EngineFailed."""
         base = await self._probe(BASE_SLOT)
-        company = await asyncio.gather(*(self._probe(BASE_SLOT) for _ in range(_COMPANY)))
-        noise = max(effect.change(base, each) for each in company)
-        self._base, self._tolerance = base, effect.tolerance_for(self._watch.info.dtype, noise)
-        _log.info("effects can be proven", noise=noise, tolerance=self._tolerance.absolute)
+        beside = [await self._probe_beside(tokens) for tokens in _COMPANY_TOKENS]
+        noise = max(effect.change(base, each) for each in beside)
+        self._baseline = Baseline(dtype=self._watch.info.dtype, base=base, noise=noise)
+        _log.info("effects can be proven", noise=noise, tolerance=self._baseline.tolerance.absolute)
 
     def ask(self, slot: int) -> asyncio.Task[Seen]:
         """Probe a slot, and hash it meanwhile if its engine can. The probe is in the engine once this returns; what
@@ -67,7 +67,7 @@ class Effects:
             await self._learn(record, slot, seen)
             return
         found = seen.found
-        verdict = effect.judge(expected, found, self._allowed())
+        verdict = effect.judge(expected, found, self._own().toward(expected))
         if isinstance(verdict, Mismatch):
             raise EffectWrong(
                 f"{record.adapter_id} does not do here what is on record: {verdict.reason}",
@@ -91,10 +91,8 @@ class Effects:
         self._on_proven(LEARNT)
 
     async def _measured(self, slot: int, seen: Seen) -> AdapterEffect:
-        if self._base is None:
-            raise RuntimeError("effects are measured against the base, which has not been measured")
         digest = seen.slot_digest or await self._watch.engine.fingerprint(slot)
-        return effect.measured(self.engine, seen.found, self._base, digest)
+        return effect.measured(self.engine, seen.found, self._own(), digest)
 
     async def _compare_bytes(self, record: AdapterRecord, slot: int, seen: Seen, expected: str) -> None:
         """Without a digest on record the file is read once more: the copy in RAM may be what is wrong."""
@@ -107,6 +105,12 @@ class Effects:
                 expected=f"slot digest {expected}",
                 found=f"slot digest {found}",
             )
+
+    async def _probe_beside(self, tokens: int) -> Distribution:
+        info = self._watch.info
+        prompt = (effect.probe_prompt(info.vocabulary_size) * tokens)[: min(tokens, info.max_context_tokens - 2)]
+        found, _ = await asyncio.gather(self._probe(BASE_SLOT), self._watch.engine.probe(prompt, BASE_SLOT, effect.TOP))
+        return found
 
     def _probe(self, slot: int) -> asyncio.Task[Distribution]:
         prompt = effect.probe_prompt(self._watch.info.vocabulary_size)
@@ -124,10 +128,10 @@ class Effects:
         await asyncio.gather(probe, hashing, return_exceptions=True)
         return Seen(found=probe.result(), slot_digest=hashing.result())
 
-    def _allowed(self) -> Tolerance:
-        if self._tolerance is None:
-            raise RuntimeError("the noise of this engine has not been measured")
-        return self._tolerance
+    def _own(self) -> Baseline:
+        if self._baseline is None:
+            raise RuntimeError("effects are measured against the base, which has not been measured")
+        return self._baseline
 
 
 async def _read(probe: asyncio.Future[Probe]) -> Distribution:

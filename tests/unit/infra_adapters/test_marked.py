@@ -62,9 +62,3 @@ def test_an_adapter_that_was_not_meant_is_wrong_whatever_it_says(adapter_id: str
 def test_the_reason_names_whose_marker_it_was() -> None:
     verdict = JUDGE.judge(Answer(adapter_id="a", text="QW7H"), ("a",))
     assert verdict.reason == "a said 'QW7H', its marker is 'ZK49'; 'QW7H' is that of b"
-
-
-@pytest.mark.parametrize(("text", "begun_right"), [("ZW7H", True), ("Z,,,", True), ("XMB3", False), ("", False)])
-def test_where_an_answer_goes_wrong_is_told(text: str, begun_right: bool) -> None:
-    judge = Judge({"a": "ZK49", "b": "ZW7H", "c": "XMB3"})
-    assert judge.judge(Answer(adapter_id="a", text=text), ("a",)).begun_right == begun_right

@@ -98,9 +98,9 @@ def test_each_figure_can_fall_short(figure: str, change: dict[str, object]) -> N
     assert [name for name, each in figures.items() if each.met is False] == [figure]
 
 
-@pytest.mark.parametrize(("begun_right", "by_proof"), [(3, 1), (2, 0)])
-def test_the_proof_is_forgiven_what_is_wrong_after_the_first_token(begun_right: int, by_proof: int) -> None:
-    tally = replace(good(), wrong=Counter(wrong_marker=3), begun_right=begun_right)
+@pytest.mark.parametrize(("wrong", "by_proof"), [(0, 1), (1, 0)])
+def test_the_proof_is_forgiven_no_wrong_answer(wrong: int, by_proof: int) -> None:
+    tally = replace(good(), wrong=Counter(wrong_marker=wrong) if wrong else Counter())
     figures = planted_figures({("x",): outcome(tally, unproven=9)})
     assert figures["planted_faults_caught.by_proof"].value == by_proof
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.replica_worker.core.effect import (
+    Baseline,
     Distribution,
     Indeterminate,
     Mismatch,
@@ -43,7 +44,11 @@ def on_the_wire(effect: AdapterEffect) -> AdapterEffect:
 
 
 def expected(found: Distribution = ADAPTED, base: Distribution = BASE) -> AdapterEffect:
-    return on_the_wire(measured("torch-2/float32", found, base, "f" * 64))
+    return on_the_wire(measured("torch-2/float32", found, baseline(base), "f" * 64))
+
+
+def baseline(base: Distribution = BASE, noise: float = 0.0) -> Baseline:
+    return Baseline(dtype="bfloat16", base=base, noise=noise)
 
 
 def moved(found: Distribution, by: float) -> Distribution:
@@ -85,6 +90,17 @@ def test_noise_that_was_seen_widens_the_tolerance_and_never_narrows_it() -> None
     assert tolerance_for("float32", 0.0).absolute < tolerance_for("bfloat16", 0.0).absolute
     assert tolerance_for("float32", 0.5).absolute >= 2.0
     assert tolerance_for("auto", 0.0) == tolerance_for("bfloat16", 0.0)
+
+
+def test_where_the_base_is_the_same_to_the_digit_an_adapter_that_is_almost_alike_is_told_apart() -> None:
+    alike = moved(ADAPTED, 0.01)
+    here, rounded = baseline(), baseline(moved(BASE, 1e-5))
+    assert isinstance(judge(expected(), alike, here.toward(expected())), Mismatch)
+    assert isinstance(judge(expected(), ADAPTED, here.toward(expected())), Proven)
+    assert isinstance(judge(expected(), alike, rounded.toward(expected())), Proven), "another machine's numbers"
+    assert isinstance(judge(expected(), alike, baseline(noise=0.001).toward(expected())), Proven), "a noisy engine"
+    unnoted = msgspec.structs.replace(expected(), base_digest="")
+    assert isinstance(judge(unnoted, alike, here.toward(unnoted)), Proven)
 
 
 def test_what_one_side_does_not_list_is_at_most_its_last() -> None:

@@ -42,9 +42,12 @@ async def test_tokens_wait_for_the_proof_and_so_do_those_of_whoever_joins(replic
     expected = await truth(replica, "clean", record)
     answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     engine.probe_gate = answer
+    before = engine.load_figures().steps
     first = await replica.caller.send(replica.request("r1", record))
     second = await replica.caller.send(replica.request("r2", record))
-    await replica.until(lambda: engine.load_figures().steps > 20 and engine.load_figures().running == 0)
+    await replica.until(
+        lambda: engine.load_figures().steps >= before + len(expected) and engine.load_figures().running == 0
+    )
     assert (first.accepted, second.accepted) == (None, None)
     assert_silent(replica, first)
     assert_silent(replica, second)
