@@ -167,10 +167,10 @@ class Schedule:
         return self._free_brief_rows if sequence.brief else self._free_rows
 
     def _has_room_for(self, sequence: Sequence) -> bool:
-        """All its tokens so far must fit beside what the running ones have to get, and leave each of those a
-        block to grow into: otherwise it would soon be thrown out again. A lone sequence always fits."""
+        """All its tokens so far must fit beside what the running ones have to get, and leave each of those that
+        grow a block for it: otherwise it would soon be thrown out again. A lone sequence always fits."""
         running = self.running.values()
-        promised = sum(self._holdings.missing(one) + 1 for one in running)
+        promised = sum(self._holdings.missing(one) + (not one.probe_top) for one in running)
         return not running or self._holdings.would_leave(sequence) >= promised
 
     def _with_blocks(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
