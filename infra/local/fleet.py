@@ -15,12 +15,13 @@ from shared.store.access import S3Access
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSpec:
-    """One child process. `ready_url` answers 200 once it serves."""
+    """One child process. `ready_url` answers 200 once it serves. `vital`: without it there is no fleet."""
 
     name: str
     module: str
     env: Mapping[str, str]
     ready_url: str
+    vital: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +54,10 @@ def processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
 
 
 def merged_processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
-    """A replica for each adapter that is to be merged in. They wait for it, so nobody waits for them."""
+    """A replica for each adapter that is to be merged in. They wait for it, so nobody waits for them; and an adapter
+    that cannot be merged takes nobody else's replica down."""
     return tuple(
-        _worker(inputs, f"merged-{at}", inputs.settings.replicas + at, MERGED=name)
+        replace(_worker(inputs, f"merged-{at}", inputs.settings.replicas + at, MERGED=name), vital=False)
         for at, name in enumerate(inputs.settings.merged)
     )
 

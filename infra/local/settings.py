@@ -51,6 +51,8 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise ValueError("REPLICAS must be at least 1")
+        if self.merged and self.engine != "torch":
+            raise ValueError(f"MERGED needs ENGINE=torch, not {self.engine}")
         names = ("PORT", "ADMIN_PORT", "NATS_PORT", *("PROBE_PORT (and the next ones)",) * self.probes)
         ports = (self.port, self.admin_port, self.nats_port, *range(self.probe_port, self.probe_port + self.probes))
         taken: dict[int, str] = {}

@@ -34,12 +34,15 @@ class Supervisor:
         self._say = say
         self._children: dict[str, Child] = {}
         self._deaths: dict[str, Deaths] = {}
+        self._dispensable: set[str] = set()
 
     def start_program(self, name: str, argv: Sequence[str]) -> Child:
         """Start a program that is not one of our services, such as nats-server."""
         return self._start(name, argv, {})
 
     def start_service(self, spec: ProcessSpec) -> Child:
+        if not spec.vital:
+            self._dispensable.add(spec.name)
         return self._start(spec.name, [sys.executable, "-m", spec.module], spec.env)
 
     def remember_deaths(self, name: str, deaths: Deaths) -> None:
@@ -61,7 +64,8 @@ class Supervisor:
             await asyncio.sleep(_POLL_S)
 
     async def keep_alive(self) -> str:
-        """Restart children that die, each for itself. Returns only with the sentence why the fleet cannot go on."""
+        """Restart children that die, each for itself. Returns only with the sentence why the fleet cannot go on, which
+        is never that of a service that is not vital."""
         return await race(*(self._keep(child) for child in self._children.values()))
 
     async def stop(self) -> None:
@@ -89,10 +93,13 @@ class Supervisor:
                 return fatal
 
     async def _revive(self, child: Child, code: int) -> str | None:
-        self._deaths[child.name], verdict = on_death(self._deaths.get(child.name, Deaths()), time.monotonic())
+        vital = child.name not in self._dispensable
+        before = self._deaths.get(child.name, Deaths())
+        self._deaths[child.name], verdict = on_death(before, time.monotonic(), vital=vital)
         if verdict.restart_in_s is None:
             return f"{child.name} {verdict.reason} (exit code {code}): see {child.log}. {child.last_words(1)}"
-        self._say(f"{child.name} ended with exit code {code}; starting it again ({verdict.reason})")
+        words = "" if vital else f": {child.last_words(1)}"
+        self._say(f"{child.name} ended with exit code {code}; starting it again ({verdict.reason}){words}")
         await asyncio.sleep(verdict.restart_in_s)
         self._launch(child)
         self._say(f"{child.name} runs again (pid {child.pid})")

@@ -67,7 +67,8 @@ def temporary_fleet(home: Path, **settings: str) -> Iterator[TemporaryFleet]:
 def environment(home: Path, **settings: str) -> dict[str, str]:
     """The environment of a fleet in `home` on ports that are free now."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LORAFLEET_")}
-    replicas = int(settings.get("replicas", "2")) + len(settings.get("merged", "").split(","))
+    merged = [name for name in settings.get("merged", "").split(",") if name]
+    replicas = int(settings.get("replicas", "2")) + len(merged)
     port, admin, nats = free_ports(3)
     chosen = {
         "home": str(home),

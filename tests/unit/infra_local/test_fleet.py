@@ -66,6 +66,8 @@ def test_an_adapter_that_is_to_be_merged_gets_a_replica_beside_the_others() -> N
     ports = {spec.ready_url for spec in (*processes(given), *merged)}
     assert len(ports) == 9
     assert given.settings.probes == 7
+    assert not any(spec.vital for spec in merged)
+    assert all(spec.vital for spec in processes(given))
     assert all("LORAFLEET_WORKER_MERGED" not in spec.env for spec in processes(given))
 
 

@@ -26,6 +26,7 @@ def test_a_misspelt_setting_stops_with_its_name() -> None:
         ({"ADMIN_PORT": "8080"}, "PORT and ADMIN_PORT are both 8080"),
         ({"PROBE_PORT": "8078"}, "PORT and PROBE_PORT .* are both 8080"),
         ({"REPLICAS": "0"}, "REPLICAS must be at least 1"),
+        ({"MERGED": "acme-1", "ENGINE": "timed"}, "MERGED needs ENGINE=torch, not timed"),
     ],
 )
 def test_a_choice_that_cannot_work_is_refused_before_anything_starts(variables: dict[str, str], sentence: str) -> None:

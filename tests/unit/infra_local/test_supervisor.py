@@ -78,6 +78,24 @@ async def test_a_child_that_keeps_dying_ends_the_fleet_with_its_last_words(layou
     await supervisor.stop()
 
 
+async def test_a_merged_replica_that_keeps_dying_leaves_the_fleet_alone(layout: Layout, within: Within) -> None:
+    said: asyncio.Queue[str] = asyncio.Queue()
+    supervisor = Supervisor(layout, said.put_nowait)
+    now_s = time.monotonic()
+    supervisor.remember_deaths("merged-0", Deaths(at_s=(now_s, now_s, now_s, now_s)))
+    supervisor.start_service(
+        ProcessSpec(name="merged-0", module="services.nowhere", env={}, ready_url=NOWHERE, vital=False)
+    )
+    keeping = asyncio.create_task(supervisor.keep_alive())
+    async with within(20):
+        told = await said.get()
+    assert "starting it again (died 5 times in 60 s)" in told
+    assert "services.nowhere" in told
+    assert not keeping.done()
+    keeping.cancel()
+    await supervisor.stop()
+
+
 async def test_a_child_that_dies_at_start_is_named_with_its_last_words(layout: Layout, within: Within) -> None:
     supervisor = Supervisor(layout, lambda line: None)
     spec = ProcessSpec(name="gateway", module="services.nowhere", env={}, ready_url=NOWHERE)
