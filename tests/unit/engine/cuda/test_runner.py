@@ -13,8 +13,10 @@ import torch
 from services.replica_worker.engine.port import BASE_SLOT
 from services.replica_worker.engine.sequence import Sequence
 from services.replica_worker.engine.torch import build as building
+from services.replica_worker.engine.torch import warm_up as warming_up
 from services.replica_worker.engine.torch.adapter import read_adapter
 from services.replica_worker.engine.torch.build import Parts, build
+from services.replica_worker.engine.torch.config import read_config
 from services.replica_worker.engine.torch.kernels.cuda.inbox import Inbox
 from services.replica_worker.engine.torch.kernels.cuda.runner import Launch, Runner
 from services.replica_worker.engine.torch.layout import lay_out
@@ -100,6 +102,40 @@ def test_an_engine_of_cuda_kernels_has_the_numbers_of_one_on_a_cpu(
         torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
     assert recorder.captured == 2, "one class of rows, with adapters and without"
     assert recorder.replayed == STEPS - 1, "all but the prompts"
+
+
+class Asked:
+    """In the place of a model: keeps the steps."""
+
+    def __init__(self) -> None:
+        self.kernels, self.device, self.steps = interpreted_kernels(), torch.device("cpu"), list[Step]()
+
+    def forward(self, step: Step, cache: object) -> None:
+        self.steps.append(step)
+
+
+def test_every_step_of_a_warm_up_can_be_sent(tiny_folder: Path) -> None:
+    config, asked, recorder = read_config(tiny_folder), Asked(), Recorder()
+    workspace = Workspace(config, (100, 8), torch.empty(0, dtype=torch.bfloat16), asked.kernels)
+    runner = Runner(asked, workspace, 4, recorder.capture)  # type: ignore[arg-type]
+    for rows in workspace.row_classes:
+        runner.forward(warming_up._step(rows, min(rows, 8), 0, runner), None)  # type: ignore[arg-type]
+        step = asked.steps[-1]
+        assert len(step.token_ids) == len(step.rows.tiles) == rows
+        assert step.rows.tables.shape == (rows, 4)
+        assert step.adapted_parts[0].adapted.tolist() == [1] * rows
+    assert recorder.captured == 2 * len(workspace.head_classes)
+
+
+def test_a_decode_step_is_padded_with_rows_that_are_nobodys(tiny_folder: Path) -> None:
+    asked = Asked()
+    workspace = Workspace(read_config(tiny_folder), (8, 8), torch.empty(0, dtype=torch.bfloat16), asked.kernels)
+    runner = Runner(asked, workspace, 4, Recorder().capture)  # type: ignore[arg-type]
+    runner.forward(warming_up._step(3, 3, BASE_SLOT, runner), None)  # type: ignore[arg-type]
+    step = asked.steps[-1]
+    assert step.rows.positions.tolist() == [0, 0, 0, -1]
+    assert step.adapted_parts == (), "no adapter: the launches of the base alone"
+    assert step.sampled.tolist() == [0, 1, 2, 3]
 
 
 def test_arrays_are_sent_in_one_piece_and_lie_where_they_lay() -> None:

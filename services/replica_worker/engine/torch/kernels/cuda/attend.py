@@ -29,6 +29,8 @@ _SPLIT = 256
 _CHUNK = 64
 """Positions that are read together: 32 KB. Two stages in three programs a multiprocessor are far more than the 30 KB
 that must be under way to hide the memory's latency."""
+_MOST_ALONE = 128
+"""Rows whose splits are kept; beyond, there are programs enough without."""
 _MOST_PROGRAMS = 16
 """Of one row and key head; the splits of a longer context are taken in turns."""
 
@@ -134,7 +136,7 @@ def _join(mixed, splits, rows, sizes: tl.constexpr):
 
 def attend(mixed: Any, qkv: Any, cache: LayerCache, rows: Rows) -> None:
     """See `Kernels.attend`. `rows.tiles` of one row each for all rows, or of up to TILE_ROWS."""
-    alone = len(rows.tiles) == len(rows.positions)
+    alone = len(rows.tiles) == len(rows.positions) <= _MOST_ALONE
     sizes = _sizes(mixed, cache, rows, 1 if alone else TILE_ROWS)
     grid = (len(rows.tiles), sizes.kv_heads * sizes.subs)
     if not alone:

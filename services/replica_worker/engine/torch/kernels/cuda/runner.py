@@ -39,9 +39,7 @@ class Runner:
     def __init__(self, model: LlamaModel, workspace: Workspace, context_blocks: int, capture: Capture) -> None:
         self.kernels = model.kernels
         self._model, self._workspace, self._width, self._capture = model, workspace, context_blocks, capture
-        most_rows, most_sequences = workspace.row_classes[-1], workspace.head_classes[-1]
-        numbers = most_rows * _PER_ROW + most_sequences * context_blocks + 64
-        self._inbox = Inbox(numbers, model.device)
+        self._inbox = Inbox(workspace.row_classes[-1] * (_PER_ROW + context_blocks) + 64, model.device)
         self._graphs: dict[tuple[int, bool], Launch] = {}
 
     def forward(self, step: Step, cache: KvCache) -> Activation:
