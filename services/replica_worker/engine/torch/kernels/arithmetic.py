@@ -26,9 +26,14 @@ def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.call(_llvm(builder, "llvm.fma.v16f32", 3), args)
+        return fused(builder, *args)
 
     return lanes(lanes, lanes, lanes), generate
+
+
+def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    operation = ir.FunctionType(FLOATS, [FLOATS] * 3)
+    return builder.call(cgutils.get_or_insert_function(builder.module, operation, "llvm.fma.v16f32"), [a, b, c])
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -62,10 +67,6 @@ def _fold(builder: Any, value: Any, combine: Any) -> Any:
         )
         value = combine(low, high)
     return builder.extract_element(value, ir.Constant(I32, 0))
-
-
-def _llvm(builder: Any, name: str, arity: int) -> Any:
-    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(FLOATS, [FLOATS] * arity), name)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -126,10 +127,9 @@ def exp2(typingctx: Any, a: Any) -> Any:
         shifter = constant(FLOATS, 12582912.0)
         shifted = builder.fadd(power, shifter)
         fraction = builder.fsub(power, builder.fsub(shifted, shifter))
-        fused = _llvm(builder, "llvm.fma.v16f32", 3)
         value = constant(FLOATS, _EXP2[0])
         for factor in _EXP2[1:]:
-            value = builder.call(fused, [value, fraction, constant(FLOATS, factor)])
+            value = fused(builder, value, fraction, constant(FLOATS, factor))
         exponent = builder.shl(builder.bitcast(shifted, WORDS), constant(WORDS, 23))
         scale = builder.bitcast(builder.add(exponent, constant(WORDS, 0x3F800000)), FLOATS)
         return builder.fmul(value, scale)

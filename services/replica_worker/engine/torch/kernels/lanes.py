@@ -41,10 +41,10 @@ def constant(kind: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(kind, [value] * WIDTH)
 
 
-def _address(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
-    """A pointer to `kind` at the element of an array that the first two arguments name."""
-    data = context.make_array(signature.args[0])(context, builder, args[0]).data
-    return builder.bitcast(builder.gep(data, [args[1]]), kind.as_pointer())
+def address(context: Any, builder: Any, array: tuple[Any, Any], at: Any, kind: Any) -> Any:
+    """A pointer to `kind` at element `at` of an array, given as its type and its value."""
+    data = context.make_array(array[0])(context, builder, array[1]).data
+    return builder.bitcast(builder.gep(data, [at]), kind.as_pointer())
 
 
 def _is_bfloat16(array_type: Any) -> bool:
@@ -66,30 +66,36 @@ def _round(builder: Any, wide: Any, words: Any, shorts: Any) -> Any:
     return builder.trunc(builder.select(is_nan, number(0x7FC0), rounded), shorts)
 
 
+def read_lanes(context: Any, builder: Any, array: tuple[Any, Any], at: Any) -> Any:
+    narrow = _is_bfloat16(array[0])
+    read = builder.load(address(context, builder, array, at, _SHORTS if narrow else FLOATS))
+    read.align = 2 if narrow else 4
+    if not narrow:
+        return read
+    return builder.bitcast(builder.shl(builder.zext(read, WORDS), constant(WORDS, 16)), FLOATS)
+
+
+def write_lanes(context: Any, builder: Any, array: tuple[Any, Any], at: Any, value: Any) -> None:
+    narrow = _is_bfloat16(array[0])
+    written = _round(builder, value, WORDS, _SHORTS) if narrow else value
+    place = address(context, builder, array, at, _SHORTS if narrow else FLOATS)
+    builder.store(written, place, align=2 if narrow else 4)
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typingctx: Any, array: Any, at: Any) -> Any:
     """Sixteen neighbours from `array[at]` on."""
-    narrow = _is_bfloat16(array)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = _SHORTS if narrow else FLOATS
-        read = builder.load(_address(context, builder, signature, args, kind))
-        read.align = 2 if narrow else 4
-        if not narrow:
-            return read
-        return builder.bitcast(builder.shl(builder.zext(read, WORDS), constant(WORDS, 16)), FLOATS)
+        return read_lanes(context, builder, (array, args[0]), args[1])
 
     return lanes(array, types.intp), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store(typingctx: Any, array: Any, at: Any, value: Any) -> Any:
-    narrow = _is_bfloat16(array)
-
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = _SHORTS if narrow else FLOATS
-        written = _round(builder, args[2], WORDS, _SHORTS) if narrow else args[2]
-        builder.store(written, _address(context, builder, signature, args, kind), align=2 if narrow else 4)
+        write_lanes(context, builder, (array, args[0]), args[1], args[2])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, lanes), generate
@@ -101,7 +107,7 @@ def read(typingctx: Any, array: Any, at: Any) -> Any:
     narrow = _is_bfloat16(array)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        one = builder.load(_address(context, builder, signature, args, _I16 if narrow else F32))
+        one = builder.load(address(context, builder, (array, args[0]), args[1], _I16 if narrow else F32))
         if not narrow:
             return one
         return builder.bitcast(builder.shl(builder.zext(one, I32), ir.Constant(I32, 16)), F32)
@@ -114,7 +120,7 @@ def spread(typingctx: Any, array: Any, at: Any) -> Any:
     """One float32 element in all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return fill(builder, builder.load(_address(context, builder, signature, args, F32)))
+        return fill(builder, builder.load(address(context, builder, (array, args[0]), args[1], F32)))
 
     return lanes(array, types.intp), generate
 
