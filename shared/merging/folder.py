@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import shutil
 import tempfile
@@ -14,7 +15,7 @@ from safetensors import SafetensorError
 
 from shared.base_model import base_model_hash
 from shared.merging.pairs import AdapterFile, MergeRefused, Pair, read_pairs
-from shared.merging.shard import Entry, dtype_name, entries_of, write_shard
+from shared.merging.shard import MERGED_DTYPES, Entry, dtype_name, entries_of, write_shard
 from shared.merging.terms import Terms
 
 FILE_NAME = "merged.json"
@@ -45,7 +46,7 @@ def merge_folder(base: Path, weights: Path, terms: Terms, out: Path, dtype: str 
 
     Merged tensors are cast to the base's own dtype, or to `dtype` ("float32", "bfloat16"); all others stay as they
     are. Memory holds the adapter and one tensor of the base. Raises MergeRefused with one sentence; `out` does not
-    exist then, and nothing beside it is left.
+    exist then, and nothing beside it is left. A process that is killed leaves what `leftovers` finds.
     """
     if out.exists():
         raise MergeRefused(f"{out} exists already, and nothing is overwritten.")
@@ -62,10 +63,13 @@ def merge_folder(base: Path, weights: Path, terms: Terms, out: Path, dtype: str 
         return _written(_Work(base, base_hash, terms, adapter, shards, cast), out)
     except SafetensorError as error:
         raise MergeRefused(f"{base} holds a broken safetensors file: {error}.") from error
-    except KeyError as error:
-        raise MergeRefused(f"{base} holds tensors of the dtype {error}, which are not merged.") from error
     except OSError as error:
         raise MergeRefused(f"{error.filename or base}: {error.strerror or error}.") from error
+
+
+def leftovers(out: Path) -> list[Path]:
+    """Half-written folders of merges to `out`: killed ones', unless one is under way."""
+    return sorted(out.parent.glob(f".{glob.escape(out.name)}.*"))
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -115,20 +119,30 @@ class _Work(msgspec.Struct, frozen=True):
 
 
 def _check_places(pairs: Mapping[str, Pair], entries: list[Entry]) -> None:
-    """Every pair has its weight in the base, with its shape."""
-    shapes = {entry.name: entry.shape for entry in entries}
+    """Every pair has its weight in the base, with its shape, and its numbers are the weight itself: those of a
+    quantised base mean something only with their scales."""
+    weights = {entry.name: entry for entry in entries}
     for module, pair in pairs.items():
-        found = shapes.get(f"{module}.weight")
+        found = weights.get(f"{module}.weight")
         if found is None:
             raise MergeRefused(f"{module} does not exist in this base model.")
-        if found != pair.shape:
-            raise MergeRefused(f"{module} is {found} in the base model, the adapter's is {pair.shape}.")
+        if found.shape != pair.shape:
+            raise MergeRefused(f"{module} is {found.shape} in the base model, the adapter's is {pair.shape}.")
+        if found.dtype not in MERGED_DTYPES:
+            raise MergeRefused(f"{module} is {found.dtype} in the base model; {', '.join(MERGED_DTYPES)} are merged.")
 
 
 def _written(work: _Work, out: Path) -> Merged:
     """All of it beside its place, then at once in its place."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        return _filled(work, beside, out)
+    except OSError as error:
+        raise MergeRefused(f"{out} cannot be written: {error}.") from error
+
+
+def _filled(work: _Work, beside: Path, out: Path) -> Merged:
     try:
         for path, entries in work.shards.items():
             write_shard(path, beside / path.name, [work.entry(entry) for entry in entries], work.change)

@@ -12,9 +12,13 @@ import msgspec
 import torch
 from safetensors import safe_open
 
+from shared.merging.pairs import MergeRefused
+
 _BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
           "I8": 1, "U8": 1, "BOOL": 1}  # fmt: skip
 _NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+MERGED_DTYPES = tuple(_NAMES.values())
+"""What a weight can be that another one is added to."""
 
 Change = Callable[[str, torch.Tensor], torch.Tensor]
 """What becomes of a tensor; its shape stays."""
@@ -36,12 +40,13 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def entries_of(path: Path) -> list[Entry]:
-    """What is in a safetensors file. Raises SafetensorError, OSError, and KeyError for an exotic dtype."""
+    """What is in a safetensors file. Raises SafetensorError, OSError, and MergeRefused for an exotic dtype."""
     with safe_open(str(path), framework="pt") as file:
         slices = ((name, file.get_slice(name)) for name in file.keys())  # noqa: SIM118 - it is no dict
         found = [Entry(name, part.get_dtype(), tuple(part.get_shape())) for name, part in slices]
     for entry in found:
-        _BYTES[entry.dtype]
+        if entry.dtype not in _BYTES:
+            raise MergeRefused(f"{entry.name} in {path.name} is {entry.dtype}, which is not copied.")
     return found
 
 

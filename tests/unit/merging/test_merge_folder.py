@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from services.replica_worker.engine.port import AdapterSpec
 from shared.base_model import base_model_hash
 from shared.merging import shard
-from shared.merging.folder import merge_folder
+from shared.merging.folder import leftovers, merge_folder
 from shared.merging.pairs import MergeRefused
 from shared.merging.terms import scale_of
 from tests.support.random_adapter import RandomAdapter, write_adapter
@@ -139,9 +139,37 @@ def test_a_merge_that_breaks_off_leaves_nothing(
     path, spec = adapter
     monkeypatch.setattr("shared.merging.folder.shutil.copyfile", full)
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(MergeRefused, match="No space left"):
+    with pytest.raises(MergeRefused, match=r"out cannot be written: .*No space left"):
         merge_folder(tiny_folder, path, spec, tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_a_killed_merge_left_is_found_and_nothing_else(
+    tiny_folder: Path, tmp_path: Path, adapter: tuple[Path, AdapterSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, spec = adapter
+    (tmp_path / ".other.1").mkdir()
+    monkeypatch.setattr("shared.merging.folder.shutil.rmtree", lambda *_, **__: None)  # as if there was no time for it
+    monkeypatch.setattr("shared.merging.folder.shutil.copyfile", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        merge_folder(tiny_folder, path, spec, tmp_path / "out")
+    [left] = leftovers(tmp_path / "out")
+    assert (left / "model.safetensors").exists()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8], ids=str)
+def test_a_quantised_base_is_refused(
+    tiny_folder: Path, tmp_path: Path, adapter: tuple[Path, AdapterSpec], dtype: torch.dtype
+) -> None:
+    """Its numbers are not its weights: a sum with them would be finite, and wrong."""
+    path, spec = adapter
+    base = shutil.copytree(tiny_folder, tmp_path / "base")
+    tensors = load_file(base / "model.safetensors")
+    save_file({**tensors, f"{Q0}.weight": tensors[f"{Q0}.weight"].to(dtype)}, base / "model.safetensors")
+    with pytest.raises(MergeRefused, match=rf"{Q0} is (F8_E4M3|I8) in the base model; F32, F16, BF16 are merged"):
+        merge_folder(base, path, msgspec.structs.replace(spec, base_model_hash=""), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
