@@ -92,14 +92,15 @@ def _torch_policy(settings: Settings) -> TorchPolicy:
 
 def build_merged(settings: Settings, record: AdapterRecord) -> tuple[Engine, MergePlan]:
     """The engine for the merged weights, which has the slots' memory for keys and values; and what it is compared
-    with, which has room for one short prompt."""
+    with, which has room for this adapter, whatever its rank, and one short prompt."""
     from services.replica_worker.engine.torch.engine import TorchEngine
     from services.replica_worker.engine.torch.layout import bytes_of_slots
 
     folder, policy = settings.cache_folder / "merged", _torch_policy(settings)
     spare_bytes = bytes_of_slots(settings.model_folder, policy)
     merged = msgspec.structs.replace(policy, slots=1, rank_limit=1, kv_bytes=policy.kv_bytes + spare_bytes)
-    small = msgspec.structs.replace(policy, slots=1, max_rows=1, max_context_tokens=min(512, policy.max_context_tokens))
+    rank, context_tokens = max((record.rank, *record.rank_pattern.values())), min(512, policy.max_context_tokens)
+    small = msgspec.structs.replace(policy, slots=1, rank_limit=rank, max_rows=1, max_context_tokens=context_tokens)
     plan = MergePlan(
         record=record,
         base_folder=settings.model_folder,
@@ -140,8 +141,9 @@ async def identify(settings: Settings) -> Identity:
     )
 
 
-async def to_merge(settings: Settings, bus: Bus) -> AdapterRecord:
-    """The record of the adapter that is to be merged in, once it is active. Raises SettingsError if it never is."""
+async def to_merge(settings: Settings, bus: Bus, base_model_hash: str) -> AdapterRecord:
+    """The record of the adapter that is to be merged in, once it is active. Raises SettingsError if it never is, or
+    belongs to another base model."""
     found: asyncio.Future[AdapterRecord] = asyncio.get_running_loop().create_future()
 
     async def look(change: Change[AdapterRecord]) -> None:
@@ -154,12 +156,16 @@ async def to_merge(settings: Settings, bus: Bus) -> AdapterRecord:
     _log.info("waiting for the adapter that is to be merged in", adapter=settings.merged)
     try:
         async with asyncio.timeout(settings.merged_wait_s):
-            return await found
+            record = await found
     except TimeoutError:
         reason = f"{PREFIX}MERGED: no adapter {settings.merged} was active within {settings.merged_wait_s:g} s"
         raise SettingsError(reason) from None
     finally:
         await watching.close()
+    if record.base_model_hash != base_model_hash:
+        reason = f"belongs to base model {record.base_model_hash[:12]}, this replica has {base_model_hash[:12]}"
+        raise SettingsError(f"{PREFIX}MERGED: {record.adapter_id} {reason}")
+    return record
 
 
 def parts_of(replica: Replica, outside: Outside, probe: ProbeServer) -> list[Part]:
@@ -183,7 +189,7 @@ async def serve(settings: Settings, bus: Bus, identity: Identity, store: ObjectS
     tokenizer = Tokenizer.from_folder(settings.model_folder)
     plan: MergePlan | None = None
     if settings.merged:
-        record = await to_merge(settings, bus)
+        record = await to_merge(settings, bus, identity.base_model_hash)
         identity = msgspec.structs.replace(identity, pool_id=merged_pool_id(record.pool_id, record.digest))
         engine, plan = build_merged(settings, record)
     else:

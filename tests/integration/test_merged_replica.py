@@ -32,8 +32,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model_once(tmp_path_factory)
 
 
-async def register(place: Rig, seed: int, std: float = 0.15) -> AdapterRecord:
-    path, spec = write_adapter(place.folder, RandomAdapter(seed=seed, std=std), place.base_hash)
+async def register(place: Rig, seed: int, rank: int = 8) -> AdapterRecord:
+    path, spec = write_adapter(place.folder, RandomAdapter(seed=seed, rank=rank), place.base_hash)
     return await place.register(
         spec.adapter_id, path.read_bytes(), rank=spec.rank, alpha=spec.alpha, target_modules=ALL_TARGETS
     )
@@ -47,19 +47,21 @@ def settings_of(folder: Path, model: Path, dtype: str = "float32") -> Settings:
     )  # fmt: skip
 
 
-async def with_merge(folder: Path, model: Path, dtype: str = "float32") -> tuple[Rig, AdapterRecord]:
+async def with_merge(folder: Path, model: Path, dtype: str = "float32", rank: int = 8) -> tuple[Rig, AdapterRecord]:
     """Not started yet."""
     settings = settings_of(folder, model, dtype)
     placed = Rig(folder, model, settings, None, base_model_hash(model))  # type: ignore[arg-type]
-    record = await register(placed, 1)
+    record = await register(placed, 1, rank)
     placed.engine, plan = build_merged(settings, record)
     placed.merge_in(plan)
     return placed, record
 
 
 @asynccontextmanager
-async def merged(folder: Path, model: Path, dtype: str = "float32") -> AsyncIterator[tuple[Rig, AdapterRecord]]:
-    placed, record = await with_merge(folder, model, dtype)
+async def merged(
+    folder: Path, model: Path, dtype: str = "float32", rank: int = 8
+) -> AsyncIterator[tuple[Rig, AdapterRecord]]:
+    placed, record = await with_merge(folder, model, dtype, rank)
     await placed.start()
     try:
         yield placed, record
@@ -141,10 +143,18 @@ async def test_operations_leave_it_as_it_is(tmp_path: Path, model: Path) -> None
 
 
 async def test_what_is_in_the_way_of_a_merge_is_written_anew(tmp_path: Path, model: Path) -> None:
-    stale = tmp_path / "cache" / "merged"
-    stale.mkdir(parents=True)
-    (stale / "model.safetensors").write_bytes(b"half of another one")
+    cache = tmp_path / "cache"
+    for stale in (cache / "merged", cache / ".merged.of-a-killed-process"):
+        stale.mkdir(parents=True)
+        (stale / "model.safetensors").write_bytes(b"half of another one")
     async with merged(tmp_path, model, dtype="bfloat16") as (replica, record):
+        assert await tokens(replica, "r1", record)
+        assert [each.name for each in cache.iterdir() if each.is_dir()] == ["merged"]
+
+
+async def test_a_rank_above_the_limit_of_slots_is_merged_all_the_same(tmp_path: Path, model: Path) -> None:
+    async with merged(tmp_path, model, rank=64) as (replica, record):
+        assert record.rank > replica.settings.rank_limit
         assert await tokens(replica, "r1", record)
 
 

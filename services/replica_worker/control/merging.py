@@ -18,7 +18,7 @@ from services.replica_worker.means import Means
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.tiers.ram import spec_of
 from shared.base_model import base_model_hash
-from shared.merging.folder import merge_folder
+from shared.merging.folder import leftovers, merge_folder
 from shared.merging.pairs import MergeRefused
 from shared.messages.desired import AdapterRecord
 from shared.runtime.logs import get_logger
@@ -79,9 +79,10 @@ class Merging:
             await engine.close()
 
     def _write(self, weights: Path, folder: Path) -> None:
-        """Anew, whatever an earlier process left: of its bytes nothing is known."""
-        if folder.exists():
-            shutil.rmtree(folder)
+        """Anew: of the bytes that an earlier process left nothing is known, and a killed one's halves are large."""
+        for stale in (folder, *leftovers(folder)):
+            if stale.exists():
+                shutil.rmtree(stale)
         merged = merge_folder(self._plan.base_folder, weights, self._plan.record, folder, self._plan.dtype)
         _log.info("an adapter is merged in", adapter_id=merged.adapter_id, modules=len(merged.scales))
 

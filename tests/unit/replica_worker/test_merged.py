@@ -21,7 +21,7 @@ from shared.contracts.catalog import ADAPTER
 from shared.messages.generation import ChatMessage, GenerateRequest, Sampling
 from shared.messages.identity import AdapterKey, key_of
 from shared.runtime.settings import SettingsError, read
-from tests.simulation.speakers import adapter
+from tests.simulation.speakers import BASE_HASH, adapter
 
 DTYPES = ("float32", "bfloat16")
 MERGED = AdapterKey(adapter_id="acme-1", digest="a" * 64)
@@ -102,7 +102,9 @@ async def test_it_waits_until_its_adapter_is_active(by: str) -> None:
     registry = broker.connect("registry").state(ADAPTER)
     await registry.put(adapter("acme-2"), key_of("acme-2"))
     await registry.put(record, key_of("acme-1"))
-    waiting = asyncio.create_task(to_merge(settings(merged=getattr(record, by)), broker.connect("replica_worker")))
+    waiting = asyncio.create_task(
+        to_merge(settings(merged=getattr(record, by)), broker.connect("replica_worker"), record.base_model_hash)
+    )
     await asyncio.sleep(0)
     await registry.put(active := msgspec.structs.replace(record, status="active"), key_of("acme-1"))
     async with asyncio.timeout(5):
@@ -113,4 +115,15 @@ async def test_it_waits_until_its_adapter_is_active(by: str) -> None:
 async def test_it_ends_with_a_sentence_when_its_adapter_never_comes() -> None:
     broker = MemoryBroker()
     with pytest.raises(SettingsError, match="no adapter acme-1 was active within 0 s"):
-        await to_merge(settings(merged_wait_s=0.0), broker.connect("replica_worker"))
+        await to_merge(settings(merged_wait_s=0.0), broker.connect("replica_worker"), BASE_HASH)
+
+
+async def test_an_adapter_of_another_base_is_refused_before_anything_is_started() -> None:
+    broker = MemoryBroker()
+    record = adapter("acme-1")
+    await broker.connect("registry").state(ADAPTER).put(record, key_of("acme-1"))
+    with pytest.raises(
+        SettingsError, match=f"acme-1 belongs to base model {record.base_model_hash[:12]}, this .* ffff"
+    ):
+        await to_merge(settings(), broker.connect("replica_worker"), "f" * 64)
+    assert not broker.buckets[ADAPTER.name].watches
