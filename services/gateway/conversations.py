@@ -146,10 +146,8 @@ class Conversations:
             tokens=conversation.tokens,
             tried=stream.tried,
         )
-        merged, others = (
-            desk.fleet.candidates(pools, target.adapter, now_s)
-            for pools in ([target.merged_pool_id] if target.merged_pool_id else [], target.pool_ids)
-        )
+        merged = desk.fleet.candidates(target.merged_pool_ids, target.adapter, now_s)
+        others = desk.fleet.candidates(target.pool_ids, target.adapter, now_s)
         choice = choose_merged(question, merged, others, desk.policies.routing)
         return streams.chosen(stream, choice, desk.policies.streams, now_s)
 

@@ -26,14 +26,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """What a model name means for one caller. `adapter` None is the base model itself, which every pool
     of that base can answer; an adapter has one pool, and perhaps replicas with nothing but it merged in, whose pool
-    is `merged_pool_id`."""
+    is that of `merged_pool_ids`."""
 
     tenant_id: str
     adapter: AdapterKey | None
     pool_ids: tuple[str, ...]
     base_model_hash: str
     max_context_tokens: int
-    merged_pool_id: str = ""
+    merged_pool_ids: tuple[str, ...] = ()
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class Directory:
             pool_ids=(alias.pool_id,),
             base_model_hash=alias.base_model_hash,
             max_context_tokens=base.max_context_tokens if base is not None else 0,
-            merged_pool_id=merged_pool_id(alias.pool_id, alias.digest),
+            merged_pool_ids=(merged_pool_id(alias.pool_id, alias.digest),),
         )
 
 

@@ -49,7 +49,11 @@ class NoChoice(msgspec.Struct, frozen=True, kw_only=True):
 def choose_merged(
     question: Question, merged: Sequence[Candidate], others: Sequence[Candidate], policy: RoutingPolicy
 ) -> Choice | NoChoice:
-    """A replica that has the adapter `merged` in, while one has a free row; else as for everybody, by `others`."""
+    """A replica that has the adapter `merged` in, while one has a free row; else as for everybody, by `others`.
+
+    Merged replicas are known by the digest in their pool's name; one that does not say it has this very adapter has
+    another with the same bytes, perhaps another alpha, and would refuse."""
+    merged = [c for c in merged if c.unusable or c.tier == "gpu"]
     ready = [c for c in merged if not c.unusable and c.replica_id not in question.tried]
     free = [c for c in ready if c.requests < c.max_rows]
     if free:

@@ -38,7 +38,7 @@ def test_an_alias_is_resolved_to_one_immutable_adapter(directory: Directory) -> 
     assert target == Target(
         tenant_id="acme", adapter=samples.ADAPTER, pool_ids=(samples.POOL,),
         base_model_hash=samples.BASE_HASH, max_context_tokens=2_048,
-        merged_pool_id=pool_id(samples.BASE_HASH, 16, samples.ADAPTER.digest),
+        merged_pool_ids=(pool_id(samples.BASE_HASH, 16, samples.ADAPTER.digest),),
     )  # fmt: skip
 
 

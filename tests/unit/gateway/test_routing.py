@@ -186,6 +186,15 @@ def test_without_a_merged_replica_that_can_take_it_owners_are_asked_as_ever() ->
     assert choose_merged(refused, [merged()], owners, POLICY) == choose(refused, owners, POLICY)
 
 
+def test_another_adapter_with_the_same_bytes_is_not_asked_of_a_merged_replica() -> None:
+    other = msgspec.structs.replace(merged(), tier="remote")
+    owners = fleet({"tier": "gpu"}, {})
+    assert choose_merged(question(), [other], owners, POLICY) == choose(question(), owners, POLICY)
+    nobody = choose_merged(question(), [other], fleet(*[{"unusable": "it drains"}] * 3), POLICY)
+    assert isinstance(nobody, NoChoice)
+    assert "m0" not in nobody.reason
+
+
 def test_a_full_merged_replica_is_better_than_none() -> None:
     choice = choose_merged(question(), [merged(requests=8)], fleet(*[{"unusable": "it drains"}] * 3), POLICY)
     assert isinstance(choice, Choice)
