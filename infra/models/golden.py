@@ -9,6 +9,7 @@ from pathlib import Path
 
 from infra.models.folder import ModelUnavailable
 
+FILE_NAME = "golden.json"
 _PROGRAM = (sys.executable, "-m", "services.replica_worker.record_golden")
 
 

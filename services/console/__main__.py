@@ -13,6 +13,7 @@ from infra.local.connection import Connection, NotConfigured, find_connection
 from infra.local.layout import Layout
 from infra.local.settings import read_settings
 from services.console.arguments import parser
+from services.console.commands import golden
 from services.console.commands.output import Output
 from services.console.commands.probe import Prober, Wish
 from services.console.core.outcome import INTERRUPTED, OK, UNREACHABLE, USAGE
@@ -53,8 +54,11 @@ def _run(arguments: argparse.Namespace) -> int:
         return _run_local(arguments)
     if arguments.needs == "merge":
         return _run_merge(arguments)
-    connection = find_connection(os.environ, Path.cwd())
     out = Output(arguments.json)
+    if arguments.needs == "golden":
+        golden.record(arguments, out)
+        return OK
+    connection = find_connection(os.environ, Path.cwd())
     if arguments.needs == "door":
         arguments.run(arguments, Door(connection.url, connection.api_key), out)
         return OK
@@ -100,7 +104,10 @@ def _run_merge(arguments: argparse.Namespace) -> int:
     except NotConfigured as error:
         raise NotConfigured(f"There is no file {arguments.adapter}, and to ask the registry for it: {error}") from error
     settings = read_settings(os.environ)
-    store = store_from_url(settings.store_url or Layout(settings.home.resolve()).store.as_uri(), settings)
+    try:
+        store = store_from_url(settings.store_url or Layout(settings.home.resolve()).store.as_uri(), settings)
+    except ValueError as error:
+        raise SettingsError(f"LORAFLEET_STORE_URL does not fit: {error}") from error
     with Admin(connection.admin_url, connection.admin_key) as admin:
         merging.from_registry(arguments, admin, store, out)
     return OK

@@ -11,8 +11,8 @@ from shared.messages.adapters import STATES
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every leaf sets `run`; `needs` says what it is called with: "admin", "door", "probe" or "local". What asks the
-    admin address can answer in JSON."""
+    """Every leaf sets `run`; `needs` says what it is called with: "admin", "door", "probe", "golden" or "local".
+    What asks the admin address can answer in JSON."""
     root = argparse.ArgumentParser(prog="lorafleet", description="Serve thousands of LoRA adapters on one base model.")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _local(commands)
@@ -99,7 +99,14 @@ def _adapters(commands: argparse._SubParsersAction) -> None:
     listing.add_argument("--status", choices=STATES, metavar="STATUS", help=", ".join(STATES))
     _leaf(group, "show", adapters.show, "one adapter with its history").add_argument("adapter_id")
     _leaf(group, "retire", adapters.retire, "drop an adapter that no alias names").add_argument("adapter_id")
-    _leaf(_group(commands, "bases", "base models"), "list", bases.listing, "all base models the fleet knows")
+    _bases(_group(commands, "bases", "base models"))
+
+
+def _bases(group: argparse._SubParsersAction) -> None:
+    _leaf(group, "list", bases.listing, "all base models the fleet knows")
+    golden = _leaf(group, "golden", "golden", "record the answer that every replica of a base model has to give")
+    golden.add_argument("folder", help="the base model's folder; the answer is written into it")
+    golden.set_defaults(needs="golden")
 
 
 def _access(commands: argparse._SubParsersAction) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 from services.replica_worker.core import effect
 from services.replica_worker.core.effect import Distribution
 from services.replica_worker.core.golden import QUESTION, Golden
+from services.replica_worker.engine.blocks import BLOCK_TOKENS
 from services.replica_worker.engine.port import BASE_SLOT, EngineFailed, EngineInfo
 from services.replica_worker.engine.torch.engine import TorchEngine
 from services.replica_worker.engine.torch.policy import TorchPolicy
@@ -42,8 +43,7 @@ async def record(folder: Path) -> Path:
 async def _answer(
     folder: Path, prompt: tuple[int, ...], dtype: Literal["float32", "bfloat16"]
 ) -> tuple[EngineInfo, Distribution]:
-    policy = TorchPolicy(slots=1, rank_limit=1, max_rows=1, max_context_tokens=_CONTEXT_TOKENS, dtype=dtype, threads=0)
-    engine = TorchEngine(folder, policy)
+    engine = TorchEngine(folder, _smallest(dtype))
     info = await engine.start(lambda tokens: None)
     try:
         probe = await engine.probe(prompt, BASE_SLOT, effect.TOP)
@@ -51,6 +51,19 @@ async def _answer(
         await engine.close()
     logprobs = tuple(round(logprob, _DECIMALS) for logprob in probe.logprobs)
     return info, Distribution(finite=probe.finite, token_ids=probe.token_ids, logprobs=logprobs)
+
+
+def _smallest(dtype: Literal["float32", "bfloat16"]) -> TorchPolicy:
+    """Without slots nothing that serves adapters is compiled, and short chunks leave few sizes of step to warm up."""
+    return TorchPolicy(
+        slots=0,
+        rank_limit=1,
+        max_rows=1,
+        max_context_tokens=_CONTEXT_TOKENS,
+        dtype=dtype,
+        threads=0,
+        prefill_chunk_tokens=BLOCK_TOKENS,
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

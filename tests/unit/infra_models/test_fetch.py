@@ -13,6 +13,7 @@ import pytest
 from infra.models import fetch, gguf_folder, hub, packaged
 from infra.models.fetch import ensure_base_model
 from infra.models.folder import ModelUnavailable
+from infra.models.golden import FILE_NAME
 from tests.unit.infra_models.tiny_gguf import write_gguf, write_wheel
 
 RECORDED = ["golden"]
@@ -23,7 +24,12 @@ RECORDED = ["golden"]
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders whose golden answer was to be recorded: the engine that does it takes seconds to start."""
     folders: list[Path] = []
-    monkeypatch.setattr(fetch, "record_golden", folders.append)
+
+    def record(folder: Path) -> None:
+        folders.append(folder)
+        (folder / FILE_NAME).write_text("{}")
+
+    monkeypatch.setattr(fetch, "record_golden", record)
     return folders
 
 
@@ -200,7 +206,7 @@ def test_a_hub_model_lies_under_its_own_name(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(hub, "snapshot_download", download)
     folder = ensure_base_model(tmp_path / "models", "acme/model", silent)
     assert folder == tmp_path / "models" / "acme--model"
-    assert visible(folder) == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert visible(folder) == ["config.json", FILE_NAME, "model.safetensors", "tokenizer.json"]
 
 
 def test_a_model_whose_answer_cannot_be_recorded_is_served_all_the_same(
@@ -215,6 +221,13 @@ def test_a_model_whose_answer_cannot_be_recorded_is_served_all_the_same(
     assert said[-1] == "golden: replicas will start without that check (no engine for it)"
 
 
-def test_the_answer_is_recorded_in_what_is_still_to_be_renamed(served: Path, tmp_path: Path, asked: list[Path]) -> None:
+def test_a_folder_of_an_older_release_gets_its_answer_recorded_once(
+    served: Path, tmp_path: Path, asked: list[Path]
+) -> None:
     folder = ensure_base_model(tmp_path / "models", None, silent)
-    assert [path.name for path in asked] == [f".{folder.name}.partial"]
+    (folder / FILE_NAME).unlink()
+    said: list[str] = []
+    for _ in range(2):
+        assert ensure_base_model(tmp_path / "models", None, said.append) == folder
+    assert [line.split(":")[0] for line in said] == RECORDED
+    assert asked == [folder, folder]

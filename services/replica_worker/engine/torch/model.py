@@ -80,6 +80,10 @@ class LlamaModel:
         self._tables, self._workspace = tables, workspace
         self.device = self._embedding.device
 
+    @property
+    def has_slots(self) -> bool:
+        return len(self._tables.stacks.places) > 0
+
     def forward(self, step: Step, cache: KvCache) -> Activation:
         """Next-token logits [m, vocabulary] of the step's sampled rows, until the next call; fills the cache."""
         kernels, n = self.kernels, len(step.token_ids)

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 def warm_up(model: LlamaModel, cache: KvCache, workspace: Workspace) -> None:
     """Raises what a step raises: no customer's would come to a better end."""
     began_s = time.perf_counter()
-    for slot in (0, BASE_SLOT):
+    for slot in (0, BASE_SLOT) if model.has_slots else (BASE_SLOT,):
         model.forward(_step(1, 1, slot, model), cache)
     compiled_s = time.perf_counter()
     for rows in workspace.row_classes:
