@@ -12,34 +12,43 @@ import msgspec
 
 from services.console.commands.adapters import read_config
 from services.console.commands.output import Output
-from services.console.core.merging import MergeTerms, terms_of_folder, terms_of_record
-from services.console.core.outcome import REFUSED, UNREACHABLE, USAGE
+from services.console.core.merging import MergeTerms, not_plain, terms_of_folder, terms_of_record
+from services.console.core.outcome import BROKEN, REFUSED, UNREACHABLE, USAGE
 from services.console.io.admin import Admin, CommandFailed
 from shared.merging.folder import merge_folder
 from shared.merging.pairs import MergeRefused
-from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreUnavailable, weights_key
+from shared.store.port import ObjectMissing, ObjectStore, StoreUnavailable, weights_key
 
 
 def from_folder(arguments: argparse.Namespace, out: Output) -> None:
     """Merge a PEFT folder, or the safetensors file in one."""
     given = Path(arguments.adapter)
     weights = given / "adapter_model.safetensors" if given.is_dir() else given
-    _merge(
-        arguments, weights, terms_of_folder(read_config(weights.parent, weights), weights.parent.resolve().name), out
-    )
+    config = read_config(weights.parent, weights)
+    if reason := not_plain(config):
+        raise CommandFailed(f"{weights.parent} cannot be merged: {reason}.", REFUSED)
+    _merge(arguments, weights, terms_of_folder(config, weights.parent.resolve().name), out)
 
 
 def from_registry(arguments: argparse.Namespace, admin: Admin, store: ObjectStore, out: Output) -> None:
     """Merge a registered adapter: its description from the registry, its file from the store."""
-    terms = terms_of_record(admin.get(f"/internal/adapters/{quote(arguments.adapter, safe='')}"))
+    answer = admin.get(f"/internal/adapters/{quote(arguments.adapter, safe='')}")
+    try:
+        terms = terms_of_record(answer)
+    except msgspec.ValidationError as error:
+        raise CommandFailed(f"The registry does not describe {arguments.adapter}: {error}.", BROKEN) from error
     if not terms.digest:
         raise CommandFailed(f"{terms.adapter_id} has no verified weights in the store.", REFUSED)
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "adapter_model.safetensors"
         try:
             asyncio.run(_fetch(store, terms.digest, weights))
-        except (ObjectMissing, DigestMismatch, StoreUnavailable) as error:
+        except ObjectMissing as error:
+            raise CommandFailed(f"{terms.adapter_id} is not in the store: {error}.", REFUSED) from error
+        except StoreUnavailable as error:
             raise CommandFailed(f"{terms.adapter_id} cannot be fetched: {error}.", UNREACHABLE) from error
+        except OSError as error:
+            raise CommandFailed(f"{weights} cannot be written: {error.strerror or error}.", REFUSED) from error
         _merge(arguments, weights, terms, out)
 
 

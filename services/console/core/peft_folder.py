@@ -21,7 +21,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeftConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a registration needs of adapter_config.json."""
+    """What a registration or a merge needs of adapter_config.json. Fields of type `object` are looked at by
+    `core/merging.py` alone, and may hold anything in a folder that the registry is to judge."""
 
     r: int
     lora_alpha: float
@@ -29,6 +30,11 @@ class PeftConfig(msgspec.Struct, frozen=True, kw_only=True):
     use_rslora: bool = False
     rank_pattern: dict[str, int] | None = None
     alpha_pattern: dict[str, float] | None = None
+    peft_type: object = "LORA"
+    init_lora_weights: object = True
+    fan_in_fan_out: object = False
+    layer_replication: object = None
+    alora_invocation_tokens: object = None
 
 
 def peft_config(text: bytes) -> PeftConfig:

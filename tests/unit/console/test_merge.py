@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from services.console.__main__ import main
-from services.console.core.outcome import OK, REFUSED, UNREACHABLE, USAGE
+from services.console.core.outcome import BROKEN, OK, REFUSED, UNREACHABLE, USAGE
 from services.replica_worker.engine.port import AdapterSpec
 from shared.base_model import base_model_hash
 from shared.store.port import weights_key
@@ -32,6 +34,17 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(base: Path, tmp_path: Path) -> tuple[Path, AdapterSpec]:
     return write_adapter(tmp_path, RandomAdapter(seed=3, use_rslora=True), base_model_hash(base))
+
+
+@contextmanager
+def registry_that_knows(record: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def answer(asked: Asked) -> Answer:
+        return Answer(200, json.dumps(record).encode())
+
+    with answering(answer) as address:
+        for name, value in {"URL": address, "ADMIN_URL": address, "API_KEY": "k", "ADMIN_KEY": "a"}.items():
+            monkeypatch.setenv(f"LORAFLEET_{name}", value)
+        yield
 
 
 def test_a_peft_folder_is_merged_without_a_fleet(
@@ -63,13 +76,7 @@ def test_a_registered_adapter_comes_from_the_registry_and_the_store(
     (store / weights_key(spec.digest)).parent.mkdir(parents=True)
     (store / weights_key(spec.digest)).write_bytes(path.read_bytes())
     record = {**msgspec.to_builtins(spec), "status": "active", "tenant_id": "acme"}
-
-    def answer(asked: Asked) -> Answer:
-        return Answer(200, json.dumps(record).encode())
-
-    with answering(answer) as address:
-        for name, value in {"URL": address, "ADMIN_URL": address, "API_KEY": "k", "ADMIN_KEY": "a"}.items():
-            monkeypatch.setenv(f"LORAFLEET_{name}", value)
+    with registry_that_knows(record, monkeypatch):
         monkeypatch.setenv("LORAFLEET_STORE_URL", store.as_uri())
         assert main(["merge", spec.adapter_id, "--base", str(base), "--out", "merged"]) == OK
         (store / weights_key(spec.digest)).write_bytes(b"rotten")
@@ -77,7 +84,50 @@ def test_a_registered_adapter_comes_from_the_registry_and_the_store(
         assert main(["merge", spec.adapter_id, "--base", str(base), "--out", "again"]) == REFUSED
         assert "rotten" not in (said := capsys.readouterr().err)
         assert spec.adapter_id in said or "safetensors" in said
+        (store / weights_key(spec.digest)).unlink()
+        assert main(["merge", spec.adapter_id, "--base", str(base), "--out", "again"]) == REFUSED
+        assert "is not in the store" in capsys.readouterr().err
     assert not (tmp_path / "again").exists()
+
+
+def test_what_keeps_a_registered_adapter_away_is_one_sentence(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"adapter_id": "acme-1", "digest": "d" * 64, "rank": 8, "alpha": 16.0, "target_modules": ["q_proj"]}
+    cases = [
+        ({**record, "digest": ""}, tmp_path.as_uri(), REFUSED, "no verified weights"),
+        ({"adapter_id": "acme-1"}, tmp_path.as_uri(), BROKEN, "The registry does not describe acme-1"),
+        (record, "s3://me:secret@bucket/x", USAGE, "LORAFLEET_STORE_URL does not fit"),
+        (record, (tmp_path / "gone").as_uri(), UNREACHABLE, "acme-1 cannot be fetched"),
+    ]
+    for answer, url, code, sentence in cases:
+        with registry_that_knows(answer, monkeypatch):
+            monkeypatch.setenv("LORAFLEET_STORE_URL", url)
+            assert main(["merge", "acme-1", "--base", str(base), "--out", "merged"]) == code
+        said = capsys.readouterr().err
+        assert sentence in said
+        assert "secret" not in said
+        assert said.count("\n") == 1
+    assert not (tmp_path / "merged").exists()
+
+
+NOT_PLAIN: dict[str, tuple[dict[str, object], str]] = {
+    "of an altered base": ({"init_lora_weights": "pissa_niter_16"}, "changes the base"),
+    "another method": ({"peft_type": "LOHA"}, "not LORA"),
+    "switched on by tokens": ({"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens is set"),
+}
+
+
+@pytest.mark.parametrize(("config", "reason"), NOT_PLAIN.values(), ids=NOT_PLAIN.keys())
+def test_an_adapter_that_is_no_plain_sum_is_refused_although_its_tensors_look_like_one(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], config: dict[str, object], reason: str
+) -> None:
+    folder = peft_folder(tmp_path / "support", *written(base, tmp_path))
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    assert main(["merge", str(folder), "--base", str(base), "--out", "merged"]) == REFUSED
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "merged").exists()
 
 
 def test_what_is_missing_is_named(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
