@@ -203,7 +203,9 @@ class OneReplica:
 
     async def cancel(self, request_id: str) -> None:
         cancel = Cancel(gateway_id=_GATEWAY, request_id=request_id)
-        await self._gateway.ask(CANCEL, cancel, _REPLICA, timeout_s=10.0)
+        cancelled = await self._gateway.ask(CANCEL, cancel, _REPLICA, timeout_s=10.0)
+        if cancelled.found:  # before it was accepted there is no stream that could say so
+            self._end(self._told[request_id], "cancelled")
 
     async def _on_answer(self, answer: Answer, ids: tuple[str, ...]) -> None:
         told = self._told[answer.request_id]

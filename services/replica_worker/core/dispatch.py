@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from services.replica_worker.core.dispatch_closing import Closing
 from services.replica_worker.core.dispatch_order import Line, Order, lines_of
 from services.replica_worker.core.dispatch_view import (
     Dispatch,
@@ -100,38 +101,8 @@ class _Round:
         return len(self._load) + self._view.loads_in_flight < self._policy.loads_at_once
 
     def _close(self) -> tuple[int | None, str]:
-        """One slot is closed as long as somebody has waited too long for one. The slot that is closed stays the same
-        until it is idle, or its requests can be paused."""
-        who = self._in_need()
-        if not who:
-            return None, "nobody waits too long for a slot"
-        ready = [place for place in self._view.places if self._can_be_closed(place)]
-        chosen = min(ready, key=lambda place: (not place.closing, place.references, place.last_used_s), default=None)
-        if chosen is None:
-            return None, "no slot can be closed"
-        return chosen.slot, f"slot {chosen.slot} takes nothing new: {who} waits too long for a slot"
-
-    def _can_be_closed(self, place: Place) -> bool:
-        if place.state is not SlotState.READY:
-            return False
-        return bool(place.references) and place.slot not in {load.slot for load in self._load}
-
-    def _in_need(self) -> str:
-        """Who waits too long for a slot that is not even on its way; "" if nobody does."""
-        firsts = [line[0] for line in self._lines]
-        needy = [each for each in firsts if each.key and each.key not in self._place_of and self._waits_too_long(each)]
-        if needy:
-            first = min(needy, key=lambda each: each.passed_over_since_s)
-            return first.key.adapter_id if first.key else ""
-        since_s = self._view.operation_since_s
-        late = since_s is not None and self._view.now_s - since_s >= self._policy.age_bound_s
-        return "an operation" if late else ""
-
-    def _waits_too_long(self, first: Waiting) -> bool:
-        """Those who are paused wait for a round anyway."""
-        extra_s = self._policy.round_s if first.paused else 0.0
-        since_s = first.passed_over_since_s + extra_s
-        return self._order.is_aged(first) and self._view.now_s - since_s >= self._policy.age_bound_s
+        without = [line[0] for line in self._lines if line[0].key not in self._place_of]
+        return Closing(self._view, self._policy, self._order).choose(without, {load.slot for load in self._load})
 
     def _begin(self, first: Waiting) -> None:
         if first.key is not None:

@@ -47,18 +47,18 @@ class Order:
         return (1, not near, first.paused, not (near and spared), counter, first.passed_over_since_s)
 
     def is_aged(self, first: Waiting) -> bool:
+        waited_s = self._view.now_s - first.passed_over_since_s
+        if first.paused:  # its answer has begun: neither a debt nor others' turns make the gap in it longer
+            return waited_s >= self._policy.round_s
         if first.key in self._turned:
             return False
-        waited_s = self._view.now_s - first.passed_over_since_s
-        if first.paused:  # its answer has begun: no debt makes the gap in it longer
-            return waited_s >= self._policy.round_s
         in_debt = self._counters[first.tenant_id] > self._least + self._policy.debt_tokens
         return waited_s >= self._policy.age_bound_s and not in_debt
 
     def comes_before_all(self, first: Waiting, others: Iterable[Waiting]) -> bool:
         """By so much that a slot may be taken for it from those who wait for the adapter in it."""
         others = list(others)
-        if any(self.is_aged(each) for each in others):
+        if any(each.paused or self.is_aged(each) for each in others):
             return False
         least = min(self._counters[each.tenant_id] for each in others)
         return self.is_aged(first) or self._counters[first.tenant_id] + self._policy.window_tokens < least

@@ -32,8 +32,8 @@ class DispatchPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """A request whose turn has not come. `tokens`: what it is charged as it starts, its prompt. `passed_over_since_s`:
-    its arrival, or the last turn of another request of the same adapter. `paused`: it ran before, and its answer has
-    begun."""
+    its arrival, or the last turn of another request of the same adapter. `paused`: its answer has begun and stands
+    still, since then."""
 
     request_id: str
     tenant_id: str

@@ -73,10 +73,10 @@ class WaitingRoom:
         self.counters.enter(request.tenant_id)
 
     def begin(self, ticket: Ticket, now_s: float) -> None:
-        """It is its turn: whoever waits for the same adapter is not passed over."""
+        """It is its turn: whoever waits for the same adapter is not passed over, unless its answer stands still."""
         self._take_out(ticket)
         for other in self._tickets.values():
-            if other.key == ticket.key:
+            if other.key == ticket.key and not other.paused:
                 other.passed_over_since_s = now_s
         self.counters.charge(ticket.running.request.tenant_id, ticket.as_waiting().tokens)
         if not ticket.turn.done():
