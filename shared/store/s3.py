@@ -38,6 +38,8 @@ def connect(access: S3Access, limits: LinkLimits = USUAL_LIMITS) -> Any:
     """A client for S3Store. No request is made. Raises ValueError for what no client can be made of."""
     if (access.s3_access_key_id is None) != (access.s3_secret_access_key is None):
         raise ValueError("s3_access_key_id and s3_secret_access_key belong together: set both or neither")
+    if "@" in (access.s3_endpoint_url or ""):  # errors and logs of others show it
+        raise ValueError("s3_endpoint_url holds no user and no password; they are settings of their own")
     config = Config(
         signature_version="s3v4",
         s3={"addressing_style": access.s3_addressing, "payload_signing_enabled": True},

@@ -9,6 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from shared.store.port import ObjectChanged, StoreUnavailable
+from shared.store.s3_errors import status_of
 
 CHUNK_BYTES = 1 << 18
 """What a link that breaks can cost at most; large enough that a hop to a thread is nothing beside it."""
@@ -74,7 +75,7 @@ class Download:
         try:
             return self._client.get_object(**wanted)
         except ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] != _RANGE_NOT_SATISFIABLE:
+            if status_of(error) != _RANGE_NOT_SATISFIABLE:
                 raise
         if self._version is not None:
             raise ObjectChanged(f"object {self._place['Key']} became shorter while it was read")
@@ -84,6 +85,8 @@ class Download:
         """That these are the bytes which follow; not every server heeds If-Match."""
         if self._at and not str(answer.get("ContentRange", "")).startswith(f"bytes {self._at}-"):
             raise StoreUnavailable("the store sends objects from their beginning only, without regard for ranges")
+        if "ContentLength" not in answer:
+            raise StoreUnavailable("the store does not say how long its objects are")
         version = (str(answer.get("ETag", "")), self._at + int(answer["ContentLength"]))
         if self._version not in (None, version):
             raise ObjectChanged(f"object {self._place['Key']} was replaced while it was read")

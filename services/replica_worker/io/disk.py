@@ -61,6 +61,9 @@ class DiskFiles:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = [*self._own(_SUFFIX), *self._halves()]
             return sorted(map(_describe, found), key=lambda file: file.used_at_s)
+        except BlockingIOError as error:
+            self.close()
+            raise DiskRefused(f"the cache folder {self._folder} belongs to a replica that runs") from error
         except OSError as error:
             self.close()
             raise DiskRefused(f"the cache folder {self._folder} cannot be taken: {error}") from error

@@ -93,12 +93,16 @@ class DiskTier:
         raise AdapterUnavailable(damage)
 
     def discard(self, digest: str) -> str | None:
-        """Delete a file; returns why not if it is being used or fetched."""
+        """Delete a file; returns why not if it is being used or fetched, or the disk refuses: it still counts then."""
         if self.budget.in_use(digest):
             return "its file is being read or fetched"
         if self.budget.counts(digest):
+            try:
+                self._files.delete(digest)
+            except DiskRefused as error:
+                return str(error)
             self.budget.drop(digest)
-            self._remove((digest,))
+            self._on_change(digest)
         return None
 
     async def _fetch(self, record: AdapterRecord) -> None:
@@ -111,7 +115,9 @@ class DiskTier:
                 size_bytes = await self._files.write(record.digest, fetch, record.size_bytes)
             except BaseException as error:
                 self._give_up(record)
-                raise _explained(error, record) from error
+                if (explained := _explained(error, record)) is None:
+                    raise
+                raise explained from error
             self._remove(self._shelf.arrived(record.digest, size_bytes))
         self._on_change(record.digest)
 
@@ -132,7 +138,8 @@ class DiskTier:
             self._on_change(digest)
 
 
-def _explained(error: BaseException, record: AdapterRecord) -> BaseException:
+def _explained(error: BaseException, record: AdapterRecord) -> AdapterFailed | AdapterUnavailable | None:
+    """None for what is nobody's fault here, such as being cancelled."""
     match error:
         case DigestMismatch():
             return AdapterFailed(f"the stored file of {record.adapter_id} is corrupt: {error}")
@@ -140,4 +147,4 @@ def _explained(error: BaseException, record: AdapterRecord) -> BaseException:
             return AdapterUnavailable(f"the file of {record.adapter_id} is not in the store: {error}")
         case StoreUnavailable() | DiskRefused():
             return AdapterUnavailable(f"{record.adapter_id} cannot be fetched: {error}", retry_after_s=2.0)
-    return error
+    return None

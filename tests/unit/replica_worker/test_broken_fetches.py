@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,18 +25,23 @@ BUDGET_BYTES = 25_000
 
 
 class BreakingStore(CountingStore):
-    """Breaks off once a read has reached the byte that `breaks_at` says for its key."""
+    """Breaks off once a read has reached the byte that `breaks_at` says for its key; is silent from `stalls_at` on."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(FileStore(folder))
         self.breaks_at: dict[str, int] = {}
+        self.stalls_at: dict[str, int] = {}
+        self.stalled = asyncio.Event()
         self.starts: list[int] = []
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         self.starts.append(start)
-        end = self.breaks_at.get(key)
+        end = self.breaks_at.get(key, stall := self.stalls_at.get(key))
         async for chunk in super().read(key, start):
             yield chunk if end is None else chunk[: end - start]
+            if stall is not None:
+                self.stalled.set()
+                await asyncio.Event().wait()
             if end is not None:
                 raise StoreUnavailable("the link broke")
 
@@ -154,6 +161,36 @@ async def test_c36_a_corrupt_object_fails_and_leaves_nothing(disk: Disk, tmp_pat
         await disk.tier.hold(record)
     assert disk.store.starts == [0, 4_000, 0]
     assert disk.bytes_on_disk() == 0
+
+
+async def test_a_fetch_that_is_cancelled_keeps_what_came_and_blames_nobody(disk: Disk) -> None:
+    record = await disk.record("a")
+    disk.store.stalls_at[record.store_key] = 4_000
+    fetch = asyncio.create_task(disk.tier._fetch(record))
+    async with asyncio.timeout(5):
+        await disk.store.stalled.wait()
+    fetch.cancel()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await fetch
+    assert cancelled.value.__cause__ is not cancelled.value
+    assert disk.bytes_on_disk() == disk.tier.budget.used_bytes == 4_000
+    disk.store.stalls_at.clear()
+    await disk.tier.hold(record)
+    assert disk.store.starts == [0, 4_000]
+
+
+async def test_a_file_that_cannot_be_deleted_goes_on_counting(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = await disk.record("a")
+    await disk.tier.hold(record)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        assert "Read-only" in (disk.tier.discard(record.digest) or "")
+    assert disk.tier.holds(record.digest)
+    assert disk.tier.discard(record.digest) is None
 
 
 def test_a_rest_is_replaced_by_the_room_for_the_whole() -> None:

@@ -196,5 +196,5 @@ async def test_a_start_finds_what_is_whole_and_removes_what_is_of_no_use(files: 
 
 
 def test_two_processes_cannot_share_a_folder(files: DiskFiles, tmp_path: Path) -> None:
-    with pytest.raises(DiskRefused, match="cannot be taken"):
+    with pytest.raises(DiskRefused, match="belongs to a replica that runs"):
         DiskFiles(tmp_path / "cache").open()

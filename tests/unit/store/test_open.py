@@ -56,6 +56,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
         (S3Access(s3_access_key_id="id"), "belong together"),
         (S3Access(s3_secret_access_key="the secret"), "belong together"),
         (S3Access(s3_endpoint_url="no address"), "Invalid endpoint: no address"),
+        (S3Access(s3_endpoint_url="http://me:the secret@host"), "s3_endpoint_url holds no user"),
     ],
 )
 def test_settings_of_which_no_client_can_be_made_are_refused(access: S3Access, reason: str) -> None:

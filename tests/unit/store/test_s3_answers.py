@@ -75,6 +75,14 @@ async def test_a_server_that_knows_no_ranges_is_not_taken_at_its_word() -> None:
     assert whole["Body"].closed
 
 
+async def test_a_server_that_tells_no_length_is_not_believed_to_have_sent_all() -> None:
+    endless = answer(SMALL)
+    del endless["ContentLength"]
+    with pytest.raises(StoreUnavailable, match="does not say how long"):
+        await read_all(store(Client(endless)), KEY)
+    assert endless["Body"].closed
+
+
 async def test_without_etags_the_length_tells_two_versions_apart() -> None:
     first = answer(SMALL[:5], SSLError("bad record"), ETag="")
     client = Client(first, answer(b"other", ETag="", ContentRange="bytes 5-9/10", ContentLength=5))
