@@ -107,6 +107,38 @@ def test_status_shows_it_with_its_adapter_alone(
     assert "ready (merged)" in next(line for line in shown.splitlines() if line.startswith("merged-0"))
 
 
+def test_a_new_version_behind_the_alias_is_served_by_the_others_until_it_is_rolled_back(
+    fleet_with_merged: TemporaryFleet,
+    admin: Pipeline,
+    client: OpenAI,
+    marks: dict[str, str],
+    canary_folders: dict[str, Path],
+) -> None:
+    wait_asked_of(fleet_with_merged, client, marks[ALIAS], "merged-0")
+    marker, folder = list(canary_folders.items())[2]
+    admin.bring(folder, "big-2", ALIAS)
+    wait_answers(client, ALIAS, marker)
+    assert {ask(client, ALIAS) for _ in range(5)} == {marker}
+    assert {replica for adapter, replica in answered_by(fleet_with_merged) if adapter == "big-2"} == {"replica-0"}
+    admin.set_alias(ALIAS, "big-1")
+    wait_answers(client, ALIAS, marks[ALIAS])
+    wait_asked_of(fleet_with_merged, client, marks[ALIAS], "merged-0")
+
+
+def test_another_adapter_with_the_same_bytes_is_served_by_the_others(
+    fleet_with_merged: TemporaryFleet,
+    admin: Pipeline,
+    client: OpenAI,
+    marks: dict[str, str],
+    canary_folders: dict[str, Path],
+) -> None:
+    admin.bring(canary_folders[marks[ALIAS]], "twin-1", "acme/twin:prod")
+    wait_answers(client, "acme/twin:prod", marks[ALIAS])
+    wait_asked_of(fleet_with_merged, client, marks[ALIAS], "merged-0")
+    ask(client, "acme/twin:prod")
+    assert {replica for adapter, replica in answered_by(fleet_with_merged) if adapter == "twin-1"} == {"replica-0"}
+
+
 def test_when_it_is_killed_the_other_replica_answers_until_it_is_back(
     fleet_with_merged: TemporaryFleet, admin: Pipeline, client: OpenAI, marks: dict[str, str]
 ) -> None:
