@@ -1,0 +1,74 @@
+"""Who is paused, for whom, and when not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.replica_worker.core.dispatch import next_batch
+from services.replica_worker.core.dispatch_view import Dispatch, DispatchView, Share
+from tests.unit.replica_worker.test_dispatch import POLICY, decide, key, loaded, table_of, waiting
+
+RUNNING = {0: frozenset({"a"}), 1: frozenset({"b"})}
+
+
+def decide_busy(*requests: Any, counters: dict[str, float] | None = None, **changes: Any) -> Dispatch:
+    """Two slots, in which `a` and `b` have run for seconds; their customers have had 300 and 400 tokens."""
+    counted = {"base": 0.0, "c": 0.0, "a": 300.0, "b": 400.0, **(counters or {})}
+    shares = {tenant: Share(counted.get(tenant, 0.0), 1.0) for tenant in {*counted, *(r.tenant_id for r in requests)}}
+    given = {"now_s": 10.0, "free_rows": 0, "loads_in_flight": 0, "pausable": RUNNING, **changes}
+    places = table_of(2, "a", "b", running=("a", "b")).places()
+    return next_batch(DispatchView(places=places, waiting=requests, shares=shares, **given), POLICY)
+
+
+def paused(decided: Dispatch) -> list[int]:
+    return [pause.slot for pause in decided.pause]
+
+
+def test_whoever_was_served_most_makes_room() -> None:
+    decided = decide_busy(waiting("new", "c"))
+    assert paused(decided) == [1]
+    assert decided.pause[0].reason == "b makes room for c"
+    assert loaded(decided) == [("c", 1)]
+
+
+def test_a_slot_is_kept_for_its_quantum() -> None:
+    assert paused(decide_busy(waiting("new", "c"), now_s=1.2)) == [0]
+    assert paused(decide_busy(waiting("new", "c"), now_s=0.2)) == []
+
+
+def test_those_who_were_paused_leave_others_a_round() -> None:
+    again = waiting("again", "c", paused=True, passed_over_since_s=1.0)
+    assert paused(decide_busy(again, now_s=1.9)) == [0]
+    assert paused(decide_busy(again, now_s=0.9)) == []
+
+
+def test_a_slot_that_something_is_open_on_is_left_alone() -> None:
+    assert paused(decide_busy(waiting("new", "c"), pausable={0: frozenset({"a"})})) == [0]
+    assert paused(decide_busy(waiting("new", "c"), pausable={})) == []
+
+
+def test_nobody_is_paused_for_a_customer_that_has_had_more() -> None:
+    rich = {"c": 501.0, "base": 501.0}
+    assert paused(decide_busy(waiting("new", "c"), counters=rich)) == []
+    assert paused(decide_busy(waiting("new", "c"), counters={"c": 500.0, "base": 500.0})) == [1]
+    again = waiting("again", "c", paused=True, passed_over_since_s=9.0)
+    assert paused(decide_busy(again, counters={"c": 90_000.0})) == [1], "its answer stands still"
+
+
+def test_no_more_adapters_are_away_than_there_are_slots() -> None:
+    away = [waiting(f"r{at}", f"away-{at}", paused=True, passed_over_since_s=9.5) for at in range(2)]
+    decided = decide_busy(waiting("new", "c"), *away)
+    assert [load.key for load in decided.load] == [key("away-0"), key("away-1")]
+    one = decide_busy(waiting("new", "c"), away[0], loads_in_flight=1)
+    assert [load.key for load in one.load] == [key("c")]
+
+
+def test_a_free_slot_is_taken_before_anybody_is_paused() -> None:
+    table = table_of(2, "a", running=("a",))
+    decided = decide(table, waiting("new", "c"), rows=0, pausable={0: frozenset({"c"})})
+    assert (paused(decided), loaded(decided)) == ([], [("c", 1)])
+
+
+def test_a_wait_for_a_row_pauses_nobody() -> None:
+    decided = decide_busy(waiting("base"), waiting("more", "a"))
+    assert paused(decided) == []
