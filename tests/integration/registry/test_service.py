@@ -25,6 +25,9 @@ from tests.support.registry_world import ADMIN_KEY, FakePlacement, FakeReplica
 
 POOL = pool_id(BASE.base_model_hash, 8)
 ROOT = Path(__file__).parents[3]
+EXIT_DEADLINE_S = 90.0
+"""Against a process that never ends. Only to import what a registry needs takes seconds of a processor, and many
+times that while other tests share it."""
 
 
 @pytest.fixture
@@ -149,7 +152,7 @@ async def test_an_event_that_came_while_it_was_away_is_not_lost(tmp_path: Path, 
 async def test_it_stops_in_order(tmp_path: Path, server: NatsServer) -> None:
     async with running(environ(tmp_path, server)) as registry:
         registry.process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(EXIT_DEADLINE_S):
             assert await registry.process.wait() == 0
 
 
@@ -168,7 +171,7 @@ async def test_a_wrong_setting_is_one_line_and_exit_code_2(
     tmp_path: Path, server: NatsServer, changes: dict[str, str], sentence: str
 ) -> None:
     process = await spawn(environ(tmp_path, server, **changes))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(EXIT_DEADLINE_S):
         _, errors = await process.communicate()
     lines = errors.decode().strip().splitlines()
     assert (process.returncode, len(lines)) == (2, 1)
@@ -178,7 +181,7 @@ async def test_a_wrong_setting_is_one_line_and_exit_code_2(
 async def test_a_port_in_use_ends_it_with_its_reason(tmp_path: Path, server: NatsServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = await spawn(environ(tmp_path, server, PORT=str(taken.getsockname()[1])))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(EXIT_DEADLINE_S):
             _, errors = await process.communicate()
     assert process.returncode == 1
     assert "Address already in use" in errors.decode()
