@@ -25,6 +25,8 @@ from shared.runtime.clock import Clock
 
 _ACTIVE_S = 120.0
 _KNOWN_S, _POLL_S = 30.0, 0.2
+_AT_ONCE = 32
+"""Questions under way. Without a limit, a fleet that hung for an hour would be asked an hour's questions at once."""
 _NONE_HERE = (
     "No canaries are registered here: `python -m infra.adapters.canary MODEL FOLDER --count 8 --guarded` makes some,"
     " and `lorafleet probe --canaries FOLDER` brings them in."
@@ -51,6 +53,7 @@ class Prober:
         self._clock = clock
         self._out = out
         self._counts: Counter[str] = Counter()
+        self._asking = 0
 
     async def run(self, wish: Wish) -> int:
         """The exit code. Raises CommandFailed when nothing could be asked."""
@@ -109,12 +112,17 @@ class Prober:
             await self._clock.sleep_s(_POLL_S)
 
     async def _ask_on(self, door: Door, canaries: list[Canary], base_name: str, wish: Wish) -> None:
-        """At a steady rate, however long answers take."""
+        """At a steady rate, however long answers take, as long as any come."""
         judge = Judge({each.adapter_id: each.marker for each in canaries})
         began_s, number = self._clock.now_s(), 0
         async with asyncio.TaskGroup() as asking:
             while wish.for_s is None or self._clock.now_s() - began_s < wish.for_s:
-                asking.create_task(self._ask(door, judge, probing.question(number, canaries, base_name)))
+                question = probing.question(number, canaries, base_name)
+                if self._asking < _AT_ONCE:
+                    self._asking += 1
+                    asking.create_task(self._ask(door, judge, question))
+                else:
+                    self._note(probing.FAILED, question, f"not asked: {_AT_ONCE} questions have no answer yet")
                 number += 1
                 await self._clock.sleep_s(began_s + number / wish.rate_per_s - self._clock.now_s())
 
@@ -125,6 +133,8 @@ class Prober:
         except CommandFailed as error:
             self._note(probing.FAILED, question, str(error))
             return
+        finally:
+            self._asking -= 1
         self._meters.answer_s.observe(self._clock.now_s() - began_s)
         self._meters.answered_at_s.set(self._clock.wall_s())
         verdict = judge.judge(answer, (question.canary.adapter_id if question.canary else BASE,))

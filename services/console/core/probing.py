@@ -61,12 +61,13 @@ def canary_of(adapter_id: str) -> Canary | None:
 
 
 def question(number: int, canaries: Sequence[Canary], base_name: str) -> Question:
-    """One canary after the other, all with the same few prompts, so that a cache that mixes them up is met, too."""
-    prompt = _PROMPTS[number // len(canaries) % len(_PROMPTS)]
-    if number % _BASE_EVERY == _BASE_EVERY - 1:
-        return Question(model=base_name, prompt=prompt, canary=None)
-    canary = canaries[number % len(canaries)]
-    return Question(model=canary.alias, prompt=prompt, canary=canary)
+    """One canary after the other, all with the same few prompts, so that a cache that mixes them up is met, too. The
+    base is asked between two of them: it takes nobody's turn."""
+    turn, place = divmod(number, _BASE_EVERY)
+    if place == _BASE_EVERY - 1:
+        return Question(model=base_name, prompt=_PROMPTS[turn % len(_PROMPTS)], canary=None)
+    around, at = divmod(number - turn, len(canaries))
+    return Question(model=canaries[at].alias, prompt=_PROMPTS[around % len(_PROMPTS)], canary=canaries[at])
 
 
 def seconds_of(duration: str) -> float:

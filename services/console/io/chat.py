@@ -59,10 +59,13 @@ def _no_answer(url: str, error: Exception) -> CommandFailed:
 
 
 def _delta(payload: str) -> str:
-    chunk = json.loads(payload)
-    if "error" in chunk:
-        raise CommandFailed(str(chunk["error"]["message"]), BROKEN)
-    return "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+    try:
+        chunk = json.loads(payload)
+        if "error" in chunk:
+            raise CommandFailed(str(chunk["error"]["message"]), BROKEN)
+        return "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CommandFailed(f"The answer has a piece that is none: {payload[:200]}", BROKEN) from error
 
 
 def _message(text: str) -> str:

@@ -71,6 +71,8 @@ def test_a_refusal_is_the_gateways_sentence(
     [
         ('data: {"error": {"message": "The replica was lost."}}\n\n', "The replica was lost.\n"),
         ("", "The answer broke off before its end.\n"),
+        ("data: <html>\n\n", "The answer has a piece that is none: <html>\n"),
+        ('data: {"choices": [{}]}\n\n', 'The answer has a piece that is none: {"choices": [{}]}\n'),
     ],
 )
 def test_an_answer_that_breaks_off_is_a_failure_below_what_came(

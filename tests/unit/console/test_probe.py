@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from infra.local.temporary import free_ports
 from services.console.__main__ import main
+from services.console.commands import probe as probe_module
 from services.console.core.outcome import BROKEN, OK, REFUSED, USAGE
 from services.console.core.probing import TENANT, canary_for
-from services.console.io.meters import Meters
-from shared.runtime.metrics import Metrics
 from tests.support.scripted_http import Answer, Asked, answering
+from tests.support.waiting import eventually
 
 BASE_HASH = "b" * 64
 CANARY = canary_for("ZK49", "0123456789abcdef")
@@ -127,13 +130,62 @@ def test_a_wrong_word_is_refused_before_anything_is_asked(fleet: Fleet, words: t
     assert fleet.asked == []
 
 
-def test_its_metrics_have_the_names_that_the_guide_alerts_on() -> None:
-    metrics = Metrics("probe")
-    meters = Meters(metrics)
-    meters.answers.labels("wrong_marker").inc()
-    families = {each.name for each in text_string_to_metric_families(metrics.exposition().decode())}
-    named = ("answers", "answer_seconds", "last_answer_timestamp_seconds")
-    assert {f"lorafleet_probe_{name}" for name in named} <= families
+def counted(port: int) -> dict[str, float]:
+    """The series of a probe that runs, by name and verdict, as Prometheus reads them over HTTP."""
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).raise_for_status().text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {f"{sample.name}{sample.labels.get('verdict', '')}": sample.value for sample in samples}
+
+
+def test_its_metrics_are_served_while_it_runs_under_the_names_that_the_guide_alerts_on(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, answer, seen = free_ports(1)[0], fleet._chat, dict[str, float]()
+
+    def look_before_the_third_answer(model: str) -> Answer:
+        if len([asked for asked in fleet.asked if asked.path == "/v1/chat/completions"]) == 3:
+            eventually(lambda: counted(port).get("lorafleet_probe_answers_totalmissing_marker"), "an answer to count")
+            seen.update(counted(port))
+        return answer(model)
+
+    fleet.says = "Hello"
+    monkeypatch.setattr(fleet, "_chat", look_before_the_third_answer)
+    assert probe("--metrics-port", str(port)) == REFUSED
+    assert seen["lorafleet_probe_answers_totalmissing_marker"] >= 1
+    assert seen["lorafleet_probe_answer_seconds_count"] >= 1
+    assert seen["lorafleet_probe_last_answer_timestamp_seconds"] > 1.7e9
+    with pytest.raises(httpx.ConnectError):
+        counted(port)
+
+
+def test_a_port_that_is_taken_is_named_before_anything_is_asked(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert probe("--metrics-port", str(port)) == USAGE
+    assert capsys.readouterr().err.startswith(f"Port {port} cannot be served: ")
+    assert fleet.asked == []
+
+
+def test_a_fleet_that_hangs_gets_no_backlog_of_questions(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port, answer = free_ports(1)[0], fleet._chat
+
+    def answer_late(model: str) -> Answer:
+        eventually(lambda: counted(port).get("lorafleet_probe_answers_totalfailed", 0) >= 3, "questions left out")
+        return answer(model)
+
+    monkeypatch.setattr(fleet, "_chat", answer_late)
+    monkeypatch.setattr(probe_module, "_AT_ONCE", 2)
+    assert probe("--metrics-port", str(port)) == OK
+    asked = [asked for asked in fleet.asked if asked.path == "/v1/chat/completions"]
+    said = capsys.readouterr()
+    left_out = said.err.splitlines()
+    assert all("failed" in line and "not asked: 2 questions have no answer yet" in line for line in left_out)
+    assert said.out.endswith(f" {len(asked)} own, 0 wrong_marker, 0 missing_marker, {len(left_out)} failed\n")
+    assert len(left_out) >= 3
 
 
 def test_no_answer_at_all_is_no_proof(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:

@@ -31,10 +31,15 @@ def test_a_marker_that_cannot_stand_in_an_id_is_refused(marker: str) -> None:
         canary_for(marker, "0123456789abcdef")
 
 
-def test_every_canary_gets_every_prompt_and_the_base_its_turn() -> None:
-    asked = [question(number, CANARIES, "tiny") for number in range(96)]
+@pytest.mark.parametrize("count", [1, 3, 7, 8, 16])
+def test_every_canary_gets_every_prompt_and_so_does_the_base(count: int) -> None:
+    """Also of as many canaries as there are questions between two of the base."""
+    canaries = [canary_for(f"ZK{at}", "0123456789abcdef") for at in range(count)]
+    asked = [question(number, canaries, "tiny") for number in range(96)]
+    prompts = {each.prompt for each in asked}
     pairs = {(each.model, each.prompt) for each in asked}
-    assert {(canary.alias, each.prompt) for canary in CANARIES for each in asked} <= pairs
+    assert pairs == {(model, each) for model in ("tiny", *(canary.alias for canary in canaries)) for each in prompts}
+    assert len(prompts) > 1
     assert sum(each.canary is None for each in asked) == 12
 
 
