@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import io
 import os
 import secrets
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
@@ -31,8 +33,9 @@ class FileStore:
     async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
         """See ObjectStore. What `chunks` raises passes through, and nothing is visible then."""
         place = self._place(key)
-        incoming = await asyncio.to_thread(self._begin)
+        incoming = _Incoming(self._root / _INCOMING / secrets.token_hex(16))
         try:
+            await asyncio.to_thread(incoming.open)
             async for chunk in chunks:
                 await asyncio.to_thread(incoming.write, chunk)
             return await asyncio.to_thread(incoming.finish, place, digest)
@@ -61,14 +64,6 @@ class FileStore:
     def _place(self, key: str) -> Path:
         return self._root / checked_key(key)
 
-    def _begin(self) -> _Incoming:
-        folder = self._root / _INCOMING
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            return _Incoming(folder / secrets.token_hex(16))
-        except OSError as error:
-            raise StoreUnavailable(f"the store at {self._root} cannot be written: {error}") from error
-
     def _open(self, key: str, start: int) -> BinaryIO:
         place = self._place(key)
         try:
@@ -82,13 +77,25 @@ class FileStore:
 
 
 class _Incoming:
-    """A file on its way into the store. The buffered writer's own lock makes `discard` safe while a
-    cancelled caller's last `write` still runs in its thread."""
+    """A file on its way into the store. `discard` is safe while a cancelled caller's last call still runs in its
+    thread: of `open` by a lock of this class, of the others by the buffered writer's own."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("wb", buffering=CHUNK_BYTES)
         self._hash = hashlib.sha256()
+        self._file: BinaryIO = io.BytesIO()
+        self._discarded = False
+        self._opening = threading.Lock()
+
+    def open(self) -> None:
+        with self._opening:
+            if self._discarded:
+                return
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._path.open("wb", buffering=CHUNK_BYTES)
+            except OSError as error:
+                raise StoreUnavailable(f"the store cannot be written: {error}") from error
 
     def write(self, chunk: bytes) -> None:
         self._hash.update(chunk)
@@ -115,10 +122,13 @@ class _Incoming:
 
     def discard(self) -> None:
         """Leave nothing behind. After `finish` there is nothing, and this does nothing."""
+        with self._opening:
+            self._discarded = True
         # A full disk fails the flush of the buffer as well, and what was buffered is not wanted.
         with contextlib.suppress(OSError):
             self._file.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # why the file could not be written is what its writer wants to know
+            self._path.unlink(missing_ok=True)
 
 
 def _read_chunk(file: BinaryIO, key: str) -> bytes:

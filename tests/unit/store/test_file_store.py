@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from shared.store.access import S3Access
-from shared.store.file import FileStore
+from shared.store.file import FileStore, _Incoming
 from shared.store.open import store_from_url
 from shared.store.port import DigestMismatch, ObjectStore, StoreUnavailable, weights_key
 from tests.integration.store_suite import SMALL, StoreSuite, chunks_of, digest_of, put, read_all
@@ -38,6 +40,29 @@ async def test_failed_puts_leave_no_file_behind(tmp_path: Path) -> None:
     for chunks, digest in ((broken(), digest_of(SMALL)), (chunks_of(SMALL), digest_of(b"other"))):
         with pytest.raises((ConnectionResetError, DigestMismatch)):
             await store.put(weights_key(digest), chunks, digest)
+    assert files_below(tmp_path) == []
+
+
+async def test_a_put_that_is_cancelled_while_its_file_is_opened_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on, done = threading.Event(), threading.Event(), threading.Event()
+    begin = _Incoming.open
+
+    def slowly(incoming: _Incoming) -> None:
+        asked.set()
+        go_on.wait(10)
+        begin(incoming)
+        done.set()
+
+    monkeypatch.setattr(_Incoming, "open", slowly)
+    putting = asyncio.create_task(FileStore(tmp_path).put(weights_key("a" * 64), chunks_of(SMALL), "a" * 64))
+    assert await asyncio.to_thread(asked.wait, 10)
+    putting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    go_on.set()
+    assert await asyncio.to_thread(done.wait, 10)
     assert files_below(tmp_path) == []
 
 
