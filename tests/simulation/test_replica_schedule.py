@@ -9,6 +9,7 @@ import pytest
 
 from loadtest.one_replica import Ask, OneReplica, Told
 from loadtest.thrash import ThrashLoad, measure
+from services.replica_worker.core.dispatch_view import DispatchPolicy
 from shared.messages.desired import AdapterRecord
 from tests.simulation.schedule_world import LOAD_S, STEP_S, plan, timed, world, write_adapters
 from tests.support.tiny_model import tiny_model_once
@@ -105,21 +106,24 @@ def test_a_customer_that_floods_tenfold_gets_its_share_and_no_more(
     assert modest + floods > 0.9 * rows * 300.0 / STEP_S, "fairness must not leave rows empty"
 
 
+@pytest.mark.parametrize(("requests", "requests_per_s"), [(150, 0.7), (200, 2.0)])
 def test_a_working_set_of_twice_the_slots_does_not_double_the_median_first_token(
-    tmp_path: Path, model_folder: Path
+    tmp_path: Path, model_folder: Path, requests: int, requests_per_s: float
 ) -> None:
-    """8 slots, 32 rows, 0.7 requests/s of 250 tokens: about 9 requests run at any time, over 16 adapters."""
+    """8 slots, 32 rows, 250 tokens, 16 adapters: about 9 requests run at any time, or 25 where 32 are the most."""
     slots, rows = 8, 32
     figures = run_virtually(
         measure(
             lambda: timed(slots, rows),
             write_adapters(tmp_path / "files", 2 * slots),
             plan(tmp_path, model_folder, slots=slots, max_rows=rows),
-            ThrashLoad(requests=300, requests_per_s=0.7, max_tokens=250),
+            ThrashLoad(requests=requests, requests_per_s=requests_per_s, max_tokens=250),
             LoopClock(),
         )
     )
     assert figures["thrash_ttft_ratio"].met, {name: str(figure) for name, figure in figures.items()}
     assert figures["thrash_failed"].met
+    assert (figures["thrash_longest_gap"].value or 0.0) < 3 * DispatchPolicy().round_s
+    assert (figures["in_cache_longest_gap"].value or 0.0) < 2 * STEP_S, "nobody waits for a slot: nobody is paused"
     assert figures["thrash_resident_share"].value is not None
     assert figures["thrash_resident_share"].value < 0.8, "the adapters must not fit"

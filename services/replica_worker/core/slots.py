@@ -133,9 +133,7 @@ class SlotTable:
     def in_use(self, key: AdapterKey) -> bool:
         """Has references, or a load in flight."""
         index = self._slot_of.get(key)
-        if index is None:
-            return False
-        return not self._slots[index].idle
+        return index is not None and not self._slots[index].idle
 
     @property
     def resident(self) -> tuple[AdapterKey, ...]:

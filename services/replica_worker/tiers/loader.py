@@ -7,20 +7,18 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from services.replica_worker.core.failures import FailureMemory, Why
 from services.replica_worker.core.slot_decisions import Resident
 from services.replica_worker.tiers.disk import DiskTier
-from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable, EffectWrong
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.tiers.ground import Ground
+from services.replica_worker.tiers.past import Past
 from services.replica_worker.tiers.ram import RamTier
 from services.replica_worker.tiers.slot_queue import SlotQueue
 from services.replica_worker.tiers.slot_reference import Grant, SlotReference
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
-from shared.runtime.logs import get_logger
 
 OPERATION_DEADLINE_S = 30.0
-_log = get_logger(__name__)
 
 
 class Loader:
@@ -35,7 +33,8 @@ class Loader:
         self.ram = ram
         self.slots = queue.slots
         self.queue = queue
-        self.failures = FailureMemory()
+        self._past = Past(ground.clock, self._check_base)
+        self.failures = self._past.failures
         self.merged: AdapterKey | None = None
         """The adapter whose weights the engine's model has in it: in no slot, and here as long as the replica."""
         self._base_model_hash = base_model_hash
@@ -44,7 +43,7 @@ class Loader:
         self._urgent = 0
         self._calm = asyncio.Event()
         self._calm.set()
-        self.slots.listen_to_proofs(self._on_proof)
+        self.slots.listen_to_proofs(self._past.on_proof)
 
     def tier_of(self, key: AdapterKey) -> str:
         """The highest tier that holds it: "gpu", "ram", "disk" or "remote"."""
@@ -75,9 +74,7 @@ class Loader:
 
     def refuse_known(self, record: AdapterRecord) -> None:
         """Raises AdapterFailed for what has failed a short while ago and would fail again."""
-        failure = self.failures.blocking(record.key, self._clock.now_s())
-        if failure is not None and failure.why.final:
-            raise AdapterFailed(failure.why.reason, elsewhere=failure.why.elsewhere)
+        self._past.refuse_known(record)
 
     async def fetch(self, record: AdapterRecord) -> None:
         """Have it in RAM or higher, so that it is one copy away when its turn comes.
@@ -86,7 +83,7 @@ class Loader:
         """
         self.refuse_known(record)
         if not self.slots.table.is_resident(record.key):
-            with self.urgently(), self._remembering(record):
+            with self.urgently(), self._past.remembering(record):
                 await self.ram.hold(record)
 
     def take(self, record: AdapterRecord) -> SlotReference:
@@ -112,14 +109,14 @@ class Loader:
         Raises AdapterUnavailable, AdapterFailed, EngineFailed.
         """
         self.refuse_known(record)
-        with self.urgently(), self._remembering(record):
+        with self.urgently(), self._past.remembering(record):
             return await self.queue.acquire(record)
 
     async def acquire_proven(self, record: AdapterRecord) -> SlotReference:
         """The same, proven: whoever asked for the operation has given up after `OPERATION_DEADLINE_S`."""
         try:
             async with asyncio.timeout(OPERATION_DEADLINE_S):
-                return await _proven(await self.acquire(record))
+                return await (await self.acquire(record)).proven()
         except TimeoutError:
             raise AdapterUnavailable(f"{record.adapter_id} got no slot within {OPERATION_DEADLINE_S:g} s") from None
 
@@ -130,9 +127,9 @@ class Loader:
         """
         if record.key == self.merged:
             return
-        with self.urgently(), self._remembering(record):
+        with self.urgently(), self._past.remembering(record):
             if tier == "gpu":
-                (await _proven(await self.queue.acquire(record))).release()
+                (await (await self.queue.acquire(record)).proven()).release()
             elif tier == "ram":
                 await self.ram.hold(record)
             else:
@@ -140,12 +137,12 @@ class Loader:
 
     async def bring_quietly(self, record: AdapterRecord, tier: str) -> bool:
         """The same in the background, into an empty slot only: False if there was none to be had."""
-        with self._remembering(record):
+        with self._past.remembering(record):
             if tier == "gpu":
                 reference = await self.queue.acquire_free(record)
                 if reference is None:
                     return False
-                (await _proven(reference)).release()
+                (await reference.proven()).release()
             elif tier == "ram":
                 await self.ram.hold(record)
             else:
@@ -193,41 +190,11 @@ class Loader:
 
     async def _arrival(self, record: AdapterRecord, grant: Grant) -> None:
         try:
-            with self.urgently(), self._remembering(record):
+            with self.urgently(), self._past.remembering(record):
                 (await self.slots.loaded(record.key, grant)).release()
         except asyncio.CancelledError:
             self.slots.give_back(record.key, grant)
             raise
-
-    @contextmanager
-    def _remembering(self, record: AdapterRecord) -> Iterator[None]:
-        try:
-            self._check_base(record)
-            yield
-        except Exception as error:
-            self._remember(record, error)
-            raise
-        self._forgive(record)
-
-    def _on_proof(self, record: AdapterRecord, error: Exception | None) -> None:
-        if error is None:
-            self.failures.forgive(record.key)
-        else:
-            self._remember(record, error)
-
-    def _remember(self, record: AdapterRecord, error: Exception) -> None:
-        now_s = self._clock.now_s()
-        if self.failures.blocking(record.key, now_s) is not None:
-            return  # one failure, however many waited for it
-        why = _why(error)
-        self.failures.record(record.key, why, now_s)
-        _log.warning("an adapter cannot be had", adapter_id=record.adapter_id, reason=why.reason, final=why.final)
-
-    def _forgive(self, record: AdapterRecord) -> None:
-        """It came as far as it was wanted. What it did in a slot only a proof can make good."""
-        failure = self.failures.of(record.key)
-        if failure is not None and not failure.why.quarantine:
-            self.failures.forgive(record.key)
 
     def _check_base(self, record: AdapterRecord) -> None:
         """Registration checked it too, but this replica may have been given another model since."""
@@ -238,19 +205,3 @@ class Loader:
             )
         if self.merged is not None:
             raise AdapterFailed(f"this replica serves {self.merged.adapter_id} alone, merged into its base")
-
-
-async def _proven(reference: SlotReference) -> SlotReference:
-    try:
-        await reference.proof.settled()
-    except BaseException:
-        reference.release()
-        raise
-    return reference
-
-
-def _why(error: Exception) -> Why:
-    if isinstance(error, AdapterFailed):
-        quarantine = isinstance(error, EffectWrong)
-        return Why(reason=str(error), final=True, elsewhere=error.elsewhere, quarantine=quarantine)
-    return Why(reason=str(error), final=False)

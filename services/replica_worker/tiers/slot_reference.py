@@ -21,6 +21,15 @@ class SlotReference:
         self.proof = proof
         self._release: Callable[[], None] | None = release
 
+    async def proven(self) -> SlotReference:
+        """Itself, once its slot is. Raises AdapterFailed, AdapterUnavailable, EngineFailed; it is released then."""
+        try:
+            await self.proof.settled()
+        except BaseException:
+            self.release()
+            raise
+        return self
+
     def release(self) -> None:
         """Idempotent: a request ends in more than one way, its reference only once."""
         release, self._release = self._release, None
