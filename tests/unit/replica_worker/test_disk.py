@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.replica_worker.io.disk import DiskFiles, DiskRefused, FileDamaged
+from services.replica_worker.io.half_file import _HalfFile
 from shared.store.port import DigestMismatch, ObjectChanged, ObjectMissing, StoreUnavailable
 
 CONTENT = b"weights" * 1_000
@@ -198,3 +199,13 @@ async def test_a_start_finds_what_is_whole_and_removes_what_is_of_no_use(files: 
 def test_two_processes_cannot_share_a_folder(files: DiskFiles, tmp_path: Path) -> None:
     with pytest.raises(DiskRefused, match="belongs to a replica that runs"):
         DiskFiles(tmp_path / "cache").open()
+
+
+def test_what_is_given_up_while_it_is_read_again_is_not_opened(tmp_path: Path) -> None:
+    """The thread of a cancelled write comes to it after everything else has been tidied up."""
+    half = _HalfFile(tmp_path / "half")
+    half.close()
+    assert half.open(10) == 0
+    half.append(b"late")
+    assert list(tmp_path.iterdir()) == []
+    assert half.size_bytes == 0
