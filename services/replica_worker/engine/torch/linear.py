@@ -40,11 +40,12 @@ class Linear:
 def row_classes(most_rows: int, dtype: torch.dtype) -> tuple[int, ...]:
     """The row counts that products are run with, ascending; a step is padded to the next of them.
 
-    Few, so that all can be warmed up. And on CPUs products of very few rows (one in bfloat16, up to three in
-    float32) take another code path, with other last bits: from here on a row is the same at every size.
+    A product takes as long as it has rows, so they are close together where steps are small: one row more must not
+    cost sixteen. Few enough for all to be warmed up. And on CPUs products of very few rows (one in bfloat16, up
+    to three in float32) take another code path, with other last bits: from here on a row is the same at every size.
     """
     smallest = 4 if dtype == torch.bfloat16 else 8
-    sizes = [*range(smallest, 32, smallest), *range(32, 160, 16), *range(160, most_rows + 64, 64)]
+    sizes = [*range(smallest, 160, smallest), *range(160, most_rows + 64, 64)]
     return tuple(size for at, size in enumerate(sizes) if at == 0 or sizes[at - 1] < most_rows)
 
 

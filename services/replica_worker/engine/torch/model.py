@@ -84,6 +84,17 @@ class LlamaModel:
     def has_slots(self) -> bool:
         return len(self._tables.stacks.places) > 0
 
+    def multiply(self, rows: int) -> None:
+        """The products of one layer at this many rows, of whatever stands in memory: all layers have the same."""
+        at, layer = self._workspace.of(rows), self._layers[0]
+        for projection, out, x in (
+            (layer.qkv, at.qkv, at.normed),
+            (layer.o, at.delta, at.mixed),
+            (layer.gate_up, at.gate_up, at.normed),
+            (layer.down, at.delta, at.gated),
+        ):
+            projection.linear.into(out.tensor, x.tensor)
+
     def forward(self, step: Step, cache: KvCache) -> Activation:
         """Next-token logits [m, vocabulary] of the step's sampled rows, until the next call; fills the cache."""
         kernels, n = self.kernels, len(step.token_ids)

@@ -27,7 +27,7 @@ def warm_up(model: LlamaModel, cache: KvCache, workspace: Workspace) -> None:
         model.forward(_step(1, 1, slot, model), cache)
     compiled_s = time.perf_counter()
     for rows in workspace.row_classes:
-        model.forward(_step(rows, min(rows, workspace.head_classes[-1]), BASE_SLOT, model), cache)
+        model.multiply(rows)
     for sampled in workspace.head_classes:
         model.kernels.best(model.forward(_step(sampled, sampled, BASE_SLOT, model), cache).view)
     _log.info(
