@@ -117,7 +117,9 @@ def _commit() -> str:
 
 
 def _machine() -> str:
-    return f"{_processor()}, {os.cpu_count()} cores"
+    """Processor, cores and memory: what a figure depends on, and nothing that names the machine."""
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return f"{_processor()}, {os.cpu_count()} cores, {memory_bytes / (1 << 30):.0f} GiB"
 
 
 def _processor() -> str:

