@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.replica_worker.core.tiers import ByteBudget, NoRoom
+from services.replica_worker.core.tiers import ByteBudget, NoRoom, Room
 from services.replica_worker.io.disk import DiskFiles
 from services.replica_worker.tiers.disk import DiskTier
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
@@ -203,4 +203,15 @@ def test_a_rest_is_replaced_by_the_room_for_the_whole() -> None:
     assert isinstance(budget.reserve("b", 1, 3.0), NoRoom)
     with pytest.raises(ValueError, match="left of it"):
         budget.broke_off("a", 101, 4.0)
+    assert list(budget.broken_invariants()) == []
+
+
+def test_a_rest_does_not_give_way_to_its_own_whole() -> None:
+    budget: ByteBudget[str] = ByteBudget(100)
+    budget.reserve("a", 90, 0.0)
+    budget.broke_off("a", 60, 0.0)
+    budget.adopt("b", 40, 1.0)
+    room = budget.reserve("a", 100, 2.0)
+    assert isinstance(room, Room)
+    assert room.evict == ("b",)
     assert list(budget.broken_invariants()) == []
