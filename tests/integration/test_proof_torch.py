@@ -118,16 +118,26 @@ async def test_a_second_try_heals_and_uses_nothing_that_the_first_one_computed(r
     assert outcomes(replica)["tried again"] == 1
 
 
-async def test_another_adapter_that_does_the_same_on_the_probe_is_told_by_its_bytes(replica: Rig) -> None:
-    """One that differs by less than the tolerance, as canaries do whose markers begin with the same letter."""
+@pytest.mark.parametrize(
+    ("base_digest", "told_by"), [(None, "does not do here what is on record"), ("", "what stands in the slot")]
+)
+async def test_another_adapter_that_is_almost_alike_is_told_by_the_probe_or_else_by_its_bytes(
+    replica: Rig, base_digest: str | None, told_by: str
+) -> None:
+    """As canaries are whose markers begin with the same letter. What was measured on a machine with other last digits
+    leaves the probe a tolerance that they are within."""
     record = await adapter(replica)
+    if base_digest is not None:
+        (effect,) = record.effects
+        record = msgspec.structs.replace(record, effects=(msgspec.structs.replace(effect, base_digest=base_digest),))
+        await replica.tell(record)
     alike = {
         name: each * (1.02 if name.endswith("layers.0.self_attn.q_proj.lora_B.weight") else 1.0)
         for name, each in tensors_of(1).items()
     }
     await plant(replica, record, alike)
     heard = await replica.caller.run(replica.request("r1", record))
-    assert "what stands in the slot" in refused(heard).message
+    assert told_by in refused(heard).message
     assert_silent(replica, heard)
 
 
