@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,9 @@ from infra.local.connection import Connection, find_connection
 from infra.local.layout import Layout
 
 _UP_TIMEOUT_S = 240.0
+_PORTS = range(15_000, 32_000)
+"""Below those that the kernel gives to outgoing connections: one of these could take a port before its server does."""
+_DRAWS = 1000
 
 
 class FleetDidNotStart(Exception):
@@ -87,22 +91,27 @@ def lorafleet(environ: Mapping[str, str], *words: str, timeout_s: float) -> subp
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at the moment."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports that nobody has at the moment."""
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_run(1))
+    return list(found)
 
 
 def free_run(length: int) -> int:
-    """The first of `length` neighbouring free ports."""
-    for first in range(free_ports(1)[0] % 20_000 + 20_000, 60_000, length):
+    """The first of `length` neighbouring free ports, drawn: fleets that start at once hardly meet. Raises OSError."""
+    for _ in range(_DRAWS):
+        first = _PORTS.start + secrets.randbelow(len(_PORTS) - length)
         if all(_is_free(first + offset) for offset in range(length)):
             return first
-    raise OSError("no run of free ports")
+    raise OSError(f"no run of {length} free ports")
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers do that will bind it
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
