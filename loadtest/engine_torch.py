@@ -19,7 +19,7 @@ from loadtest.engine_peer import own_stdout, serve, told
 from services.replica_worker.core.effect import TOP, probe_prompt
 from services.replica_worker.engine.port import AdapterSpec, Engine
 from services.replica_worker.engine.torch.engine import TorchEngine
-from services.replica_worker.engine.torch.policy import TorchPolicy
+from services.replica_worker.engine.torch.policy import ENVIRONMENT, TorchPolicy
 from shared.base_model import base_model_hash
 
 WEIGHTS = "adapter_model.safetensors"
@@ -105,6 +105,7 @@ def resident_bytes() -> int:
 
 
 def main() -> None:
+    os.environ.update({**ENVIRONMENT, **os.environ})
     line, peer = own_stdout(), told()
     policy = TorchPolicy(
         slots=peer.slots + SPARE_SLOTS,

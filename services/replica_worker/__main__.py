@@ -68,6 +68,9 @@ def build_engine(settings: Settings, base_hash: str, tokenizer: Tokenizer) -> En
                 eos_token_ids=eos_token_ids(settings.model_folder),
             )
         )
+    from services.replica_worker.engine.torch.policy import ENVIRONMENT
+
+    os.environ.update({**ENVIRONMENT, **os.environ})
     from services.replica_worker.engine.torch.engine import TorchEngine
 
     return TorchEngine(settings.model_folder, _torch_policy(settings))
@@ -93,6 +96,9 @@ def _torch_policy(settings: Settings) -> TorchPolicy:
 def build_merged(settings: Settings, record: AdapterRecord) -> tuple[Engine, MergePlan]:
     """The engine for the merged weights, which has the slots' memory for keys and values; and what it is compared
     with, which has room for this adapter, whatever its rank, and one short prompt."""
+    from services.replica_worker.engine.torch.policy import ENVIRONMENT
+
+    os.environ.update({**ENVIRONMENT, **os.environ})
     from services.replica_worker.engine.torch.engine import TorchEngine
     from services.replica_worker.engine.torch.layout import bytes_of_slots
 

@@ -87,6 +87,12 @@ def test_a_misspelt_setting_in_the_file_would_be_seen(services: dict[str, Any]) 
         settings_of(gateway)
 
 
+def test_a_replica_keeps_its_compiled_kernels_in_a_volume(services: dict[str, Any]) -> None:
+    for name in ("replica-0", "replica-1"):
+        kept = services[name]["environment"]["NUMBA_CACHE_DIR"]
+        assert any(kept.startswith(f"{volume['target']}/") for volume in services[name]["volumes"])
+
+
 def has_settings(service: dict[str, Any]) -> bool:
     return service["command"][0] not in ("nats", "provision")
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+
+ENVIRONMENT: Mapping[str, str] = {"THP_MEM_ALLOC_ENABLE": "1"}
+"""To be set before torch's first allocation, which reads it: large memory then comes in pages of 2 MB where the system
+has them. Everything large is read from end to end in a step, and small pages take time to look up."""
 
 
 class TorchPolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,11 +30,9 @@ def code_folder(root: Path) -> Path | None:
 
 
 def _keeps_code() -> bool:
-    """Whether code can be kept: where NUMBA_CACHE_DIR says, or else in the user's cache folder."""
-    if numba.config.CACHE_DIR:
-        return True
+    """Whether code can be kept: below NUMBA_CACHE_DIR, or else below the user's cache folder."""
     try:
-        folder = code_folder(Path.home() / ".cache")
+        folder = code_folder(Path(numba.config.CACHE_DIR or Path.home() / ".cache"))
     except RuntimeError:  # this user has no home
         folder = None
     numba.config.CACHE_DIR = str(folder or "")
