@@ -94,7 +94,8 @@ class Client:
         head = await _head(reader)
         if head.status != 200:
             raise AnswerFailed(head.status, _refusal(await _body(reader, head)))
-        adapter_id = head.headers["x-adapter-id"]
+        if (adapter_id := head.headers.get("x-adapter-id")) is None:
+            raise AnswerFailed(200, "the answer does not say which adapter gave it")
         if not ask.stream:
             return Answer(adapter_id=adapter_id, text=_whole_text(await _body(reader, head)))
         return await self._read_stream(reader, adapter_id, ask.leave_after)

@@ -49,7 +49,7 @@ class Counted:
 
 
 class Operator:
-    """The fleet's admin address. `refused` operations are part of the game: an adapter in use is not unloaded."""
+    """The fleet's admin address."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -81,12 +81,15 @@ class Operator:
                 for adapter_id in each.adapter_ids:
                     await self._active(adapter_id)
 
-    async def operate(self, operation: Operation) -> None:
+    async def operate(self, operation: Operation) -> bool:
+        """Whether it was done. Refusals are part of the game: an adapter in use is not unloaded."""
         if operation.kind == "move":
-            await self._http.put(f"/internal/aliases/{operation.subject}", json={"adapter_id": operation.target})
+            path = f"/internal/aliases/{operation.subject}"
+            answer = await self._http.put(path, json={"adapter_id": operation.target})
         else:
             path = f"/internal/replicas/{operation.target}/adapters/{operation.subject}/{operation.kind}"
-            await self._http.post(path, json={})
+            answer = await self._http.post(path, json={})
+        return answer.is_success
 
     async def _register(self, folder: Path, named: dict[str, Any]) -> None:
         weights = (folder / "adapter_model.safetensors").read_bytes()

@@ -35,8 +35,7 @@ class Mix:
 
     requests: int
     base_name: str
-    base_tokens: int
-    canary_tokens: int
+    answer_tokens: int
     """At most; enough for a marker and the end."""
     seed: int = 0
     base_share: float = 0.1
@@ -74,13 +73,14 @@ def steps(mix: Mix, deployed: Sequence[Deployed], replica_ids: Sequence[str]) ->
     ranked = draw.sample(deployed, len(deployed))
     weights = [1.0 / (place + 1) ** mix.zipf for place in range(len(ranked))]
     tenants = sorted({each.tenant for each in deployed})
+    standing = {each.alias: each.adapter_ids[0] for each in deployed}
     for number in range(1, mix.requests + 1):
         if draw.random() < mix.base_share:
             yield _ask(mix, draw, Deployed(tenant=draw.choice(tenants), alias=mix.base_name, adapter_ids=(BASE,)))
         else:
             yield _ask(mix, draw, draw.choices(ranked, weights)[0])
         if number % mix.requests_per_operation == 0:
-            yield _operation(draw, ranked, replica_ids)
+            yield _operation(draw, ranked, replica_ids, standing)
 
 
 def _ask(mix: Mix, draw: random.Random, whom: Deployed) -> Ask:
@@ -92,16 +92,21 @@ def _ask(mix: Mix, draw: random.Random, whom: Deployed) -> Ask:
         meant=whom.adapter_ids,
         prompt=draw.choice(_OPENINGS) + draw.choice(_CLOSINGS),
         stream=stream,
-        max_tokens=mix.base_tokens if whom.adapter_ids == (BASE,) else mix.canary_tokens,
+        max_tokens=mix.answer_tokens,
         leave_after=None if not leaving else draw.randint(0, 2) if stream else 0,
     )
 
 
-def _operation(draw: random.Random, deployed: Sequence[Deployed], replica_ids: Sequence[str]) -> Operation:
+def _operation(
+    draw: random.Random, deployed: Sequence[Deployed], replica_ids: Sequence[str], standing: dict[str, str]
+) -> Operation:
+    """`standing` [alias] is the adapter that it stands for; a move leads to another one."""
     moving = [each for each in deployed if len(each.adapter_ids) > 1]
     kind = draw.choice(("move", "load", "unload"))
     if kind == "move" and moving:
         each = draw.choice(moving)
-        return Operation(kind="move", subject=each.alias, target=draw.choice(each.adapter_ids))
+        target = draw.choice([adapter_id for adapter_id in each.adapter_ids if adapter_id != standing[each.alias]])
+        standing[each.alias] = target
+        return Operation(kind="move", subject=each.alias, target=target)
     adapter_id = draw.choice(draw.choice(deployed).adapter_ids)
     return Operation(kind="unload" if kind == "unload" else "load", subject=adapter_id, target=draw.choice(replica_ids))

@@ -12,14 +12,15 @@ from infra.adapters.marked import BASE, Judge, Verdict
 from loadtest.isolation_client import AnswerFailed, Client
 from loadtest.isolation_plan import Ask, Operation
 
-Operate = Callable[[Operation], Awaitable[None]]
+Operate = Callable[[Operation], Awaitable[bool]]
+"""Whether it was done: the fleet may refuse, and does so for an adapter in use."""
 _FINDINGS = 20
 
 
 @dataclass
 class Tally:
-    """What has come of the requests so far. `wrong` [kind of verdict] counts answers; `findings` are the first
-    sentences about what is wrong."""
+    """What has come of the requests so far. `wrong` [kind of verdict] counts answers, `operations` [kind] those that
+    were done; `findings` are the first sentences about what is wrong."""
 
     completed: int = 0
     of_base: int = 0
@@ -86,5 +87,4 @@ class Run:
     async def _interfere(self) -> None:
         """One operation after another; those that come faster than they can be done wait."""
         while (operation := await self._operations.get()) is not None:
-            await self._operate(operation)
-            self.tally.operations[operation.kind] += 1
+            self.tally.operations[operation.kind] += await self._operate(operation)

@@ -24,8 +24,8 @@ TENANTS, STEADY, MOVING = 4, 64, 8
 CLIENTS = 128
 REPLICA_IDS = tuple(f"replica-{at}" for at in range(REPLICAS))
 _POLL_S, _KNOWN_S = 0.1, 30.0
-_BASE_TOKENS = 6
-_CANARY_TOKENS = RANK + 4
+ANSWER_TOKENS = RANK + 4
+"""Of the base, too: enough for any marker, so that a base that speaks with an adapter's weights gives itself away."""
 _IN_RAM = 56
 """So many adapters fit into a replica's RAM tier: the others are read from its disk."""
 
@@ -96,9 +96,7 @@ async def set_up(fleet: TemporaryFleet, deployed: Sequence[Deployed], canaries: 
 
 async def run(fleet: TemporaryFleet, stage: Stage, requests: int, seed: int = 0) -> Outcome:
     """Ask, interfere, judge; what the replicas counted is since their start."""
-    mix = Mix(
-        requests=requests, base_name=stage.base_name, base_tokens=_BASE_TOKENS, canary_tokens=_CANARY_TOKENS, seed=seed
-    )
+    mix = Mix(requests=requests, base_name=stage.base_name, answer_tokens=ANSWER_TOKENS, seed=seed)
     where = urlsplit(fleet.connection.url)
     clients = [Client(str(where.hostname), where.port or 80, stage.keys) for _ in range(CLIENTS)]
     async with _admin(fleet) as http:

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from infra.adapters.marked import BASE
+from infra.adapters.marked import BASE, Judge
 from loadtest.isolation import NO_PROOF, isolation_figures, planted_figures
+from loadtest.isolation_client import Client
 from loadtest.isolation_fleet import Counted
 from loadtest.isolation_plan import Ask, Mix, Operation, steps
-from loadtest.isolation_run import Tally
-from loadtest.isolation_stage import MOVING, REPLICA_IDS, STEADY, Outcome, deployment
+from loadtest.isolation_run import Run, Tally
+from loadtest.isolation_stage import ANSWER_TOKENS, MOVING, RANK, REPLICA_IDS, STEADY, Outcome, deployment
 
-MIX = Mix(requests=4000, base_name="tiny", base_tokens=6, canary_tokens=12)
+MIX = Mix(requests=4000, base_name="tiny", answer_tokens=12)
 
 
 def asked(mix: Mix = MIX) -> list[Ask]:
@@ -47,6 +48,12 @@ def test_the_shares_are_those_of_the_mix() -> None:
     assert share == pytest.approx({"base": 0.1, "streamed": 0.5, "leaving": 0.06}, abs=0.02)
 
 
+def test_the_base_has_room_for_any_marker_that_is_not_its_own_to_say() -> None:
+    """Cut before its end, a marker that the base says is found by nobody."""
+    assert {ask.max_tokens for ask in asked()} == {MIX.answer_tokens}
+    assert ANSWER_TOKENS >= RANK  # of which a marker has at most one token less
+
+
 def test_only_a_stream_is_left_in_the_middle() -> None:
     leaving = [ask for ask in asked() if ask.leave_after is not None]
     assert {ask.leave_after for ask in leaving if ask.stream} == {0, 1, 2}
@@ -54,15 +61,32 @@ def test_only_a_stream_is_left_in_the_middle() -> None:
 
 
 def test_operators_move_aliases_only_to_their_own_versions() -> None:
+    """And each time to another one than it stands for."""
     adapters_of = {each.alias: each.adapter_ids for each in deployment()}
+    standing = {alias: adapter_ids[0] for alias, adapter_ids in adapters_of.items()}
     operations = done()
     assert len(operations) == MIX.requests // MIX.requests_per_operation
     assert {operation.kind for operation in operations} == {"move", "load", "unload"}
     for operation in operations:
         if operation.kind == "move":
             assert operation.target in adapters_of[operation.subject]
+            assert operation.target != standing[operation.subject]
+            standing[operation.subject] = operation.target
         else:
             assert operation.target in REPLICA_IDS
+
+
+async def test_only_what_the_fleet_did_counts_as_done() -> None:
+    operations = [Operation(kind="move", subject=f"t/{at}:prod", target="a") for at in range(5)]
+    tried: list[Operation] = []
+
+    async def refuse_every_second(operation: Operation) -> bool:
+        tried.append(operation)
+        return len(tried) % 2 == 0
+
+    tally = await Run(iter(operations), Judge({}), refuse_every_second).with_clients([Client("nowhere", 1, {})])
+    assert tried == operations
+    assert tally.operations == {"move": 2}
 
 
 def outcome(tally: Tally, unproven: int = 0) -> Outcome:

@@ -96,6 +96,7 @@ async def test_a_client_that_leaves_has_read_a_beginning_and_comes_back_on_a_new
         (sized("503 Service Unavailable", b'{"error":{"message":"Nobody is free."}}'), "503: Nobody is free."),
         (HEAD + b"5\r\nda", "0: IncompleteReadError"),
         (b"", "0: IncompleteReadError"),
+        (HEAD.replace(b"x-adapter-id: a\r\n", b""), "200: the answer does not say which adapter gave it"),
     ],
 )
 async def test_what_is_no_whole_answer_is_a_failure_with_its_reason(answer: bytes, reason: str) -> None:
