@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from urllib3.exceptions import SSLError
 
 from shared.store.patience import Patience
 from shared.store.port import ObjectChanged, StoreUnavailable, weights_key
 from shared.store.s3 import S3Store
 from tests.integration.store_suite import SMALL, chunks_of, digest_of, read_all
+from tests.support.waiting import eventually
 
 KEY = weights_key(digest_of(SMALL))
 
@@ -38,16 +42,19 @@ class Body:
 
 
 class Client:
-    """Gives the answers of a test, one after another, to every request there is."""
+    """Gives the answers of a test, one after another, to every request there is; a failure is raised."""
 
-    def __init__(self, *answers: dict[str, Any]) -> None:
+    def __init__(self, *answers: dict[str, Any] | Exception) -> None:
         self._answers = list(answers)
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
         def request(**said: Any) -> dict[str, Any]:
             self.asked.append((name, said))
-            return self._answers.pop(0)
+            given = self._answers.pop(0)
+            if isinstance(given, Exception):
+                raise given
+            return given
 
         return request
 
@@ -99,3 +106,21 @@ async def test_an_upload_that_was_given_no_name_is_begun_again() -> None:
     names = [name for name, _ in client.asked]
     assert names == [*["create_multipart_upload"] * 2, *["upload_part"] * 2, "complete_multipart_upload"]
     assert [said["PartNumber"] for name, said in client.asked if name == "upload_part"] == [1, 2]
+
+
+async def test_a_read_that_is_given_up_closes_its_connection() -> None:
+    client = Client(given := answer(SMALL[:5]))
+    async with aclosing(store(client).read(KEY)) as chunks:
+        assert await anext(chunks) == SMALL[:5]
+    assert await asyncio.to_thread(eventually, lambda: given["Body"].closed, "the connection to be closed")
+
+
+async def test_an_upload_that_is_gone_at_its_first_completion_did_not_succeed() -> None:
+    """Somebody took its parts back; that an older object of that length is there proves nothing."""
+    payload = bytes(9 << 20)
+    gone = {"Error": {"Code": "NoSuchUpload"}, "ResponseMetadata": {"HTTPStatusCode": 404}}
+    began, part, older = {"UploadId": "u"}, {"ETag": '"p"'}, {"ContentLength": len(payload)}
+    client = Client(began, part, part, ClientError(gone, "CompleteMultipartUpload"), older)
+    with pytest.raises(StoreUnavailable, match="NoSuchUpload"):
+        await store(client).put(KEY, chunks_of(payload), digest_of(payload))
+    assert client.asked[-1][0] == "abort_multipart_upload"
