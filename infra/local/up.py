@@ -80,6 +80,8 @@ async def _serve(run: Run, supervisor: Supervisor, model: Path, base: BaseModelR
     specs = processes(inputs)
     for spec in specs:
         supervisor.start_service(spec)
+    if run.settings.engine == "torch":
+        run.say("replicas are starting; the first time on a machine they compile their kernels (10 to 30 s)")
     aliases = await race(supervisor.no_death(), _first_answer(run, supervisor, specs, inputs, base))
     for spec in merged_processes(inputs):
         supervisor.start_service(spec)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as functional
 
+from services.replica_worker.engine.torch.kernels import compiled
 from services.replica_worker.engine.torch.kernels.compiled import code_folder
 from services.replica_worker.engine.torch.kernels.cpu import CpuKernels
 from services.replica_worker.engine.torch.kernels.crew import Crew
@@ -162,3 +164,11 @@ def test_code_is_kept_where_it_can_be_written(tmp_path: Path) -> None:
     assert folder.is_dir()
     (tmp_path / "file").write_text("")
     assert code_folder(tmp_path / "file") is None
+
+
+def test_code_of_another_state_of_the_kernels_is_never_found_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    assert compiled._keeps_code()
+    assert str(code_folder(tmp_path)) == numba.config.CACHE_DIR != str(tmp_path)
