@@ -32,9 +32,11 @@ class Loader:
         self._next = 0
 
     async def disk_to_slot(self) -> int:
-        """Bring the next adapter from its file into the next slot and return which."""
+        """Bring the next adapter from its file into the next slot, hashed on the way as a worker does; return which."""
         self._next += 1
         slot, at = self._slots[self._next % len(self._slots)], self._next % len(self._files)
+        if await asyncio.to_thread(_sha256, self._files[at]) != self._specs[at].digest:
+            raise ValueError(f"{self._files[at]} is not what it was")
         await self._engine.load(slot, await self._engine.read(self._files[at], self._specs[at]))
         return slot
 
@@ -97,6 +99,11 @@ class Loader:
             return _time(lambda: self._engine.load(slots[at % len(slots)], host))
 
         return load, _blocking(lambda at: numpy.copyto(places[at % len(places)], sources[at % len(sources)]))
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _copy_file(source: Path, place: Path) -> None:

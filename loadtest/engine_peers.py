@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from loadtest.engine_plan import (
     VLLM_LORA,
     other_threads,
 )
+from services.replica_worker.engine.torch.policy import ENVIRONMENT
 
 VLLM_PYTHON = Path(".venv-vllm/bin/python")
 _ADAPTERS, _PEFT_ADAPTERS = 8, 4
@@ -44,7 +44,7 @@ def running_peers(model: Path, folder: Path, threads: int) -> Iterator[dict[str,
     with contextlib.ExitStack() as ends:
         peers = {}
         for name, (argv, peer) in {**_ours(standard, model, folder), **_others(standard)}.items():
-            peers[name] = RunningPeer(argv, peer, _environ(threads), folder / f"{name}.log")
+            peers[name] = RunningPeer(argv, peer, _environ(), folder / f"{name}.log")
             ends.callback(peers[name].close)
         yield peers
 
@@ -84,13 +84,14 @@ def _adapters(model: Path, folder: Path, rank: int) -> tuple[str, ...]:
     return tuple(str(write_random_adapter(model, folder / name, rank, at)) for at, name in enumerate(named))
 
 
-def _environ(threads: int) -> dict[str, str]:
-    """No peer asks the network; vLLM runs in one process, on as many cores as the others have threads."""
-    cores = sorted(os.sched_getaffinity(0))[:threads]
+def _environ() -> dict[str, str]:
+    """No peer asks the network, and all have what ours sets for itself. vLLM runs in one process, with as many threads
+    as the others and as free to move: bound to a core it would wait for whoever else is on it."""
     return {
+        **ENVIRONMENT,
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": _KV_GIB,
-        "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
     }

@@ -103,7 +103,7 @@ def _decodes(peer: str, condition: str, case: Decode) -> Iterator[Visit]:
 def _one_request() -> Iterator[Visit]:
     for key, adapted in (("prefill.base", False), ("prefill.d1", True)):
         yield Visit(key=key, peer=OURS, question=FirstToken(prompt_tokens=PREFILL_TOKENS, adapted=adapted))
-    for _ in range(4):
+    for _ in range(8):
         for key, probe in (("cold.alone", False), ("cold.probed", True)):
             case = ColdStart(prompt_tokens=COLD_PROMPT_TOKENS, probe=probe)
             yield Visit(key=key, peer=OURS, question=case)

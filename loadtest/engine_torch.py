@@ -41,8 +41,7 @@ class TorchPeer:
 
     async def start(self) -> str:
         """Returns the engine's name and build. Raises EngineFailed."""
-        info = await self._engine.start(self._steps.on_step)
-        self._vocabulary_size = info.vocabulary_size
+        info = self._info = await self._engine.start(self._steps.on_step)
         for slot in range(self._slots):
             await self._engine.load(slot, await self._engine.read(*self._adapters[slot % len(self._adapters)]))
         return f"{info.name} ({info.build})"
@@ -79,12 +78,19 @@ class TorchPeer:
     async def _cold_start(self, case: ColdStart) -> Answer:
         began_s = time.perf_counter()
         slot = await self._loader.disk_to_slot()
-        probe = self._engine.probe(probe_prompt(self._vocabulary_size), slot, TOP) if case.probe else None
+        proof = self._proof(slot) if case.probe else None
         self._meter.submit_alone(slot, case.prompt_tokens)
         await self._meter.step_at_s()
-        if probe:
-            await probe
+        if proof:
+            await proof
         return [time.perf_counter() - began_s]
+
+    def _proof(self, slot: int) -> asyncio.Future[list[object]]:
+        """What a worker waits for before the first token: the probe, and the slot's hash where the engine takes it
+        beside steps. Both are under way once this returns."""
+        probe = self._engine.probe(probe_prompt(self._info.vocabulary_size), slot, TOP)
+        hashing = [self._engine.fingerprint(slot)] if self._info.hashes_beside_steps else []
+        return asyncio.gather(probe, *hashing)
 
 
 def spec_of(folder: Path, base_hash: str) -> AdapterSpec:

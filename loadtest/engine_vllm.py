@@ -1,7 +1,8 @@
 """vLLM as a peer of the engine benchmark, by its own offline class, run by the Python of `.venv-vllm`.
 
 The engine core runs in this very process and nothing else does: no server, no second process, no tokenizer. With
-adapters told it serves them mixed; without any, LoRA is switched off altogether, which is vLLM's best case.
+adapters told it serves them mixed; without any, LoRA is switched off altogether. That is vLLM's best case, and so is to
+keep no prefixes: prompts are not timed, and what decodes need not be hashed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class VllmPeer:
             max_model_len=peer.max_context_tokens,
             max_num_seqs=_MAX_ROWS,
             skip_tokenizer_init=True,
+            enable_prefix_caching=False,
             **lora,
         ).llm_engine
         self._adapters = [

@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from infra.adapters.random_adapter import write_random_adapter
+from loadtest import engine_loads
 from loadtest.engine_cases import (
     ColdStart,
     Decode,
@@ -25,7 +27,10 @@ from loadtest.engine_cases import (
     Thrash,
 )
 from loadtest.engine_peer import PeerFailed, RunningPeer
+from loadtest.engine_torch import SPARE_SLOTS, TorchPeer
 from loadtest.gpu_model import SHAPES, write_random_model
+from services.replica_worker.engine.torch.engine import TorchEngine
+from services.replica_worker.engine.torch.policy import TorchPolicy
 from tests.support.tiny_model import tiny_model_once
 
 ROOT = Path(__file__).parents[2]
@@ -143,3 +148,29 @@ def test_the_gpu_benchmark_is_the_same_program_on_a_cpu_and_needs_five_packages(
     assert all(figure["value"] > 0 for figure in figures.values())
     assert report["conditions"]["chip"] == "none"
     assert report["date"]
+
+
+@pytest.mark.parametrize("probe", [False, True])
+async def test_a_cold_first_token_waits_for_all_that_a_worker_lets_it_wait_for(
+    peer: Peer, probe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is hashed before it is read, and the proof is the probe and the hash of what stands in the slot."""
+    policy = TorchPolicy(slots=peer.slots + SPARE_SLOTS, rank_limit=8, max_context_tokens=256)
+    engine = TorchEngine(Path(peer.model), policy)
+    ours = TorchPeer(engine, peer)
+    await ours.start()
+    seen: list[str] = []
+    for name in ("probe", "fingerprint"):
+        monkeypatch.setattr(engine, name, noting(seen, name, getattr(engine, name)))
+    monkeypatch.setattr(engine_loads, "_sha256", noting(seen, "hash", engine_loads._sha256))
+    assert len(await ours.answer(ColdStart(prompt_tokens=40, probe=probe))) == 1
+    assert seen == ["hash", *["probe", "fingerprint"] * probe]
+    await engine.close()
+
+
+def noting(seen: list[str], name: str, do: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(*given: Any) -> Any:
+        seen.append(name)
+        return do(*given)
+
+    return noted
