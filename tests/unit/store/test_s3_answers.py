@@ -8,13 +8,13 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from urllib3.exceptions import SSLError
 
 from shared.store.patience import Patience
 from shared.store.port import ObjectChanged, StoreUnavailable, weights_key
 from shared.store.s3 import S3Store
 from tests.integration.store_suite import SMALL, chunks_of, digest_of, read_all
+from tests.support.s3_failure import refused
 from tests.support.waiting import eventually
 
 KEY = weights_key(digest_of(SMALL))
@@ -118,9 +118,8 @@ async def test_a_read_that_is_given_up_closes_its_connection() -> None:
 async def test_an_upload_that_is_gone_at_its_first_completion_did_not_succeed() -> None:
     """Somebody took its parts back; that an older object of that length is there proves nothing."""
     payload = bytes(9 << 20)
-    gone = {"Error": {"Code": "NoSuchUpload"}, "ResponseMetadata": {"HTTPStatusCode": 404}}
     began, part, older = {"UploadId": "u"}, {"ETag": '"p"'}, {"ContentLength": len(payload)}
-    client = Client(began, part, part, ClientError(gone, "CompleteMultipartUpload"), older)
+    client = Client(began, part, part, refused("NoSuchUpload", 404), older)
     with pytest.raises(StoreUnavailable, match="NoSuchUpload"):
         await store(client).put(KEY, chunks_of(payload), digest_of(payload))
     assert client.asked[-1][0] == "abort_multipart_upload"
