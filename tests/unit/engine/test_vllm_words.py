@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import re
 from pathlib import Path
 
 import msgspec
@@ -25,7 +26,18 @@ from tests.support.random_adapter import RandomAdapter, adapter_tensors, write_a
 from tests.support.token_log import greedy
 
 POLICY = VllmPolicy(scratch_folder=Path("scratch"), slots=5, rank_limit=12, max_rows=7, threads=3)
+GUIDE = Path(__file__).parents[3] / "docs" / "vllm.md"
 NAME = "base_model.model.model.layers.0.{}.lora_{}.weight"
+
+
+def test_the_guide_names_every_flag_and_variable_that_vllm_is_given() -> None:
+    """Also with the value, where the guide gives one."""
+    policy = msgspec.structs.replace(POLICY, kv_budget_bytes=1)
+    given = {**engine_flags(Path("model"), policy, 100), **environment(policy)}
+    guide = GUIDE.read_text()
+    assert [name for name in given if f"`{name}" not in guide] == []
+    stated = dict(re.findall(r"`(\w+)=([\w.]+)`", guide))
+    assert {name: value for name, value in stated.items() if name in given and str(given[name]) != value} == {}
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 vLLM takes a path, reads it whenever it likes, and understands a part of PEFT's options. So the file from the
 disk tier is read and checked once, as for the reference engine, and written anew: every module's own scale
-(alpha / r or alpha / √r, patterns applied) is multiplied into B in fp32 and cast once, and every module is
-padded with zeros to one rank. What is left for vLLM to interpret is B·A.
+(alpha / r or alpha / √r, patterns applied) is multiplied into B in double precision and cast once, and every
+module is padded with zeros to one rank. What is left for vLLM to interpret is B·A.
 """
 
 from __future__ import annotations
