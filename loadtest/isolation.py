@@ -20,14 +20,15 @@ from infra.local.layout import Layout
 from infra.local.temporary import temporary_fleet
 from infra.models.fetch import ensure_base_model
 from loadtest.isolation_planted import planted_fleet
-from loadtest.isolation_stage import SLOTS, Outcome, Stage, build, deployment, run, set_up, settings_of
+from loadtest.isolation_stage import REPLICA_IDS, SLOTS, Outcome, Stage, build, deployment, run, set_up, settings_of
 from loadtest.report import Figure, table, write_report
 
 FAULTS = ("slot_off_by_one", "digests_swapped", "prefixes_shared")
 NO_PROOF = "no_proof"
 """With it a replica believes that a load put the right bytes into the slot, as one without the proof would."""
 PROVEN = ("slot_off_by_one", "digests_swapped")
-"""The faults that a replica's own proof of effect notices before any answer does."""
+"""The faults that a replica's own proof of effect notices before any answer does: each on a replica of its own."""
+BY_PROOF = tuple(f"{replica_id}:{fault}" for replica_id, fault in zip(REPLICA_IDS, PROVEN, strict=True))
 PLANTED_REQUESTS = 300
 REAL_MODEL = "smollm2"
 
@@ -69,8 +70,8 @@ def measure(model: Path, folder: Path, requests: int) -> Isolation:
 
 
 def plant_all(found: Isolation, module: str) -> dict[tuple[str, ...], Outcome]:
-    """Every fault as the judge alone has to see it, and those that the proof sees with the proof on."""
-    wanted = [(fault, NO_PROOF) for fault in FAULTS] + [(fault,) for fault in PROVEN]
+    """Every fault as the judge alone has to see it, and those that the proof sees, with the proof on."""
+    wanted = [*((fault, NO_PROOF) for fault in FAULTS), BY_PROOF]
     return {faults: plant(found, module, faults) for faults in wanted}
 
 
@@ -107,7 +108,7 @@ def planted_figures(planted: Mapping[tuple[str, ...], Outcome]) -> dict[str, Fig
     if not planted:
         return {}
     caught = sum(seen_by_judge(outcome) for faults, outcome in planted.items() if NO_PROOF in faults)
-    proven = sum(seen_by_proof(outcome) for faults, outcome in planted.items() if NO_PROOF not in faults)
+    proven = len(seen_by_proof(planted[BY_PROOF]))
     return {
         "planted_faults_caught": Figure(value=caught, unit="", target=f">= {len(FAULTS)}"),
         "planted_faults_caught.by_proof": Figure(value=proven, unit="", target=f">= {len(PROVEN)}"),
@@ -118,9 +119,11 @@ def seen_by_judge(outcome: Outcome) -> bool:
     return outcome.tally.wrong.total() > 0
 
 
-def seen_by_proof(outcome: Outcome) -> bool:
-    """Replicas refused what they could not prove, so that nothing wrong was said."""
-    return outcome.counted.unproven > 0 and not outcome.tally.wrong
+def seen_by_proof(outcome: Outcome) -> set[str]:
+    """Of BY_PROOF: the faults whose replica refused what it could not prove. None if anything wrong was said."""
+    if outcome.tally.wrong:
+        return set()
+    return {fault for fault, refused in zip(PROVEN, outcome.counted.unproven, strict=True) if refused}
 
 
 def _model(given: str) -> Path:

@@ -27,12 +27,12 @@ _BUCKET = re.compile(rf'^{_WORKER}step_distinct_adapters_bucket{{le="([\d.]+)"}}
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What replicas have counted since they started. `unproven` loads were refused by the proof of effect;
-    `steps_of` [distinct adapters]: engine steps with so many."""
+    """What replicas have counted since they started. `unproven` loads, replica by replica, were refused by the proof of
+    effect; `steps_of` [distinct adapters]: engine steps with so many."""
 
     loads: int = 0
     evictions: int = 0
-    unproven: int = 0
+    unproven: Sequence[int] = ()
     steps_of: Mapping[int, int]
 
     def mean_distinct(self) -> float:
@@ -133,7 +133,7 @@ async def counted(fleet: TemporaryFleet, replicas: int) -> Counted:
     return Counted(
         loads=sum(_value(text, "slot_loads_total") for text in shown),
         evictions=sum(_value(text, "slot_evictions_total") for text in shown),
-        unproven=sum(_value(text, 'load_proofs_total{outcome="refused"}') for text in shown),
+        unproven=[_value(text, 'load_proofs_total{outcome="refused"}') for text in shown],
         steps_of=_added(_steps_of(text) for text in shown),
     )
 

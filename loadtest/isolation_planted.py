@@ -29,7 +29,11 @@ def planted_fleet(
             yield TemporaryFleet(Layout(home), environ, said)
         finally:
             process.terminate()
-            process.communicate(timeout=_STOP_DEADLINE_S)
+            try:
+                process.communicate(timeout=_STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()  # else its end would be waited for without one
+                raise
 
 
 def _until_it_serves(process: subprocess.Popen[str]) -> str:

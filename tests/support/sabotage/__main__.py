@@ -1,4 +1,4 @@
-"""`python -m tests.support.sabotage FAULT …`: the embedded fleet in the foreground, with faulty replicas."""
+"""`python -m tests.support.sabotage [REPLICA:]FAULT …`: the embedded fleet in the foreground, with faulty replicas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _with_faults(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
 
 
 def main(names: list[str]) -> int:
-    if not names or (unknown := [name for name in names if name not in FAULTS]):
+    if not names or (unknown := [name for name in names if name.rpartition(":")[2] not in FAULTS]):
         sys.stderr.write(f"the faults are {', '.join(FAULTS)}, not {unknown if names else 'none'}\n")
         return 2
     os.environ[VARIABLE] = ",".join(names)

@@ -1,4 +1,4 @@
-"""`python -m tests.support.sabotage.replica`: a replica with the faults that LF_SABOTAGE names."""
+"""`python -m tests.support.sabotage.replica`: a replica with the faults that LF_SABOTAGE names for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ VARIABLE = "LF_SABOTAGE"
 
 
 def plant() -> None:
-    for name in os.environ[VARIABLE].split(","):
-        FAULTS[name]()
+    """`FAULT` is for every replica, `REPLICA:FAULT` for one."""
+    own = os.environ["LORAFLEET_WORKER_REPLICA_ID"]
+    for word in os.environ[VARIABLE].split(","):
+        replica_id, _, name = word.rpartition(":")
+        if replica_id in ("", own):
+            FAULTS[name]()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from infra.adapters.marked import BASE, Judge
-from loadtest.isolation import NO_PROOF, isolation_figures, planted_figures
+from loadtest.isolation import BY_PROOF, NO_PROOF, isolation_figures, planted_figures
 from loadtest.isolation_client import Client
 from loadtest.isolation_fleet import Counted
 from loadtest.isolation_plan import Ask, Mix, Operation, steps
@@ -89,7 +89,7 @@ async def test_only_what_the_fleet_did_counts_as_done() -> None:
     assert tally.operations == {"move": 2}
 
 
-def outcome(tally: Tally, unproven: int = 0) -> Outcome:
+def outcome(tally: Tally, *unproven: int) -> Outcome:
     counted = Counted(loads=500, evictions=500, unproven=unproven, steps_of={0: 5, 1: 10, 4: 30, 8: 20, 12: 0})
     return Outcome(tally=tally, counted=counted)
 
@@ -122,18 +122,22 @@ def test_each_figure_can_fall_short(figure: str, change: dict[str, object]) -> N
     assert [name for name, each in figures.items() if each.met is False] == [figure]
 
 
-@pytest.mark.parametrize(("wrong", "by_proof"), [(0, 1), (1, 0)])
-def test_the_proof_is_forgiven_no_wrong_answer(wrong: int, by_proof: int) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "unproven", "by_proof"), [(0, (3, 9), 2), (0, (0, 9), 1), (0, (0, 0), 0), (1, (3, 9), 0)]
+)
+def test_the_proof_sees_a_fault_on_its_replica_and_is_forgiven_no_wrong_answer(
+    wrong: int, unproven: tuple[int, int], by_proof: int
+) -> None:
     tally = replace(good(), wrong=Counter(wrong_marker=wrong) if wrong else Counter())
-    figures = planted_figures({("x",): outcome(tally, unproven=9)})
+    figures = planted_figures({BY_PROOF: outcome(tally, *unproven)})
     assert figures["planted_faults_caught.by_proof"].value == by_proof
 
 
 def test_a_fault_that_nobody_saw_is_not_caught() -> None:
-    seen, unseen = outcome(replace(good(), wrong=Counter(wrong_marker=3))), outcome(good())
-    refusing = outcome(replace(good(), refused=Counter({"500": 9})), unproven=9)
-    figures = planted_figures({("x", NO_PROOF): seen, ("y", NO_PROOF): unseen, ("x",): refusing, ("y",): seen})
+    seen, unseen = outcome(replace(good(), wrong=Counter(wrong_marker=3)), 0, 0), outcome(good(), 0, 0)
+    figures = planted_figures({("x", NO_PROOF): seen, ("y", NO_PROOF): unseen, BY_PROOF: unseen})
     assert {name: figure.value for name, figure in figures.items()} == {
         "planted_faults_caught": 1,
-        "planted_faults_caught.by_proof": 1,
+        "planted_faults_caught.by_proof": 0,
     }
+    assert [figure.met for figure in figures.values()] == [False, False]
