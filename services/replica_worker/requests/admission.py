@@ -67,9 +67,8 @@ class Admission:
         running.prompt_token_ids = prompt
         running.answer_tokens_limit = budget.max_tokens
         running.text = self._text(request)
-        promised = len(prompt) + budget.max_tokens
-        self._by.promises.make(request.request_id, promised)
-        await self._turn(running, record, promised)
+        self._by.promises.make(request.request_id, running.promised)
+        await self._turn(running, record)
         return running.for_engine()
 
     async def _record(self, key: AdapterKey) -> AdapterRecord:
@@ -84,14 +83,14 @@ class Admission:
             raise RefusedHere(Refusal(code="adapter_failed", reason=reason, elsewhere=False))
         return record
 
-    async def _turn(self, running: Running, record: AdapterRecord | None, promised: int) -> None:
+    async def _turn(self, running: Running, record: AdapterRecord | None) -> None:
         if record is not None and record.key == self._by.loader.merged:
             record = None  # its weights are the base's here: all it needs is a row
         try:
             if record is not None:
                 running.tier = self._by.loader.tier_of(record.key)
                 await self._by.loader.fetch(record)
-            await self._dispatcher.turn(running, record, promised)
+            await self._dispatcher.turn(running, record)
         except (AdapterFailed, AdapterUnavailable) as error:
             raise RefusedHere(refusal_of(error)) from error
 

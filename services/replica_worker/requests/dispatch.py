@@ -4,7 +4,7 @@ both back for a while."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from services.replica_worker.core.dispatch import next_batch
 from services.replica_worker.core.dispatch_view import Dispatch, DispatchPolicy, DispatchView, Pause
@@ -22,15 +22,17 @@ _ROWS_PER_SPARE = 16
 """For so many rows one request more is in the engine, so that a row which becomes free is taken in the next step."""
 _log = get_logger(__name__)
 
+OnPause = Callable[[Running, Awaitable[None]], None]
+
 
 class Dispatcher:
     """Decides anew whenever a request comes or goes, a load ends, or time has passed. What it decides is applied at
     once, so nobody can slip in between; a reference belongs to its request from then on, whether or not that wakes.
 
-    `on_pause` is told of a request that has to leave the engine; it then waits for its next `turn_again`.
+    `on_pause` is told of a request that has to leave the engine, and what to wait for until it may go on.
     """
 
-    def __init__(self, means: Means, on_pause: Callable[[Running], None], policy: DispatchPolicy | None = None) -> None:
+    def __init__(self, means: Means, on_pause: OnPause, policy: DispatchPolicy | None = None) -> None:
         self._by = means
         self._on_pause = on_pause
         self._policy = policy or DispatchPolicy()
@@ -69,19 +71,20 @@ class Dispatcher:
         else:
             self._room.counters.weigh(change.value.tenant_id, change.value.weight)
 
-    async def turn(self, running: Running, record: AdapterRecord | None, promised: int) -> None:
+    async def turn(self, running: Running, record: AdapterRecord | None) -> None:
         """Returns when the request may go to the engine; it then holds its slot reference.
 
         Raises AdapterUnavailable, AdapterFailed, EngineFailed. Whatever happens, pair it with `leave`.
         """
-        self._room.enter(Ticket(running, record, promised, self._by.clock.now_s()))
+        ticket = Ticket(running, record, self._by.clock.now_s())
+        self._room.enter(ticket)
         self.wake()
-        await self.turn_again(running)
+        await self.turn_again(ticket.turn)
 
-    async def turn_again(self, running: Running) -> None:
-        """The same for a request that was paused."""
+    async def turn_again(self, turn: Awaitable[None]) -> None:
+        """The same for a request that was paused: `turn` is what it was given then."""
         with self._by.loader.urgently():
-            await self._room[running.request.request_id].turn
+            await turn
 
     def served(self, running: Running, tokens: int) -> None:
         """Tokens were produced for it."""
@@ -180,9 +183,9 @@ class Dispatcher:
             running = ticket.running
             self._handed.take(running)
             reference, running.reference = running.reference, None
-            left = ticket.promised - running.produced
-            self._room.enter(Ticket(running, ticket.record, left, self._by.clock.now_s(), paused=True))
-            self._on_pause(running)
+            back = Ticket(running, ticket.record, self._by.clock.now_s(), paused=True)
+            self._room.enter(back)
+            self._on_pause(running, back.turn)
             assert reference is not None, "it was found by its reference"
             reference.release()
 

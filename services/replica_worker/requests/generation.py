@@ -112,17 +112,21 @@ class Generation:
         await self._answers.accepted(running)
         self._submit(running, prepared)
 
-    def _pause(self, running: Running) -> None:
+    def _pause(self, running: Running, turn: Awaitable[None]) -> None:
         """It has given back its slot. Its stream stands still until it has one again."""
         self._by.watch.engine.abort(running.request.request_id)
         running.pause()
         self._by.meters.paused.inc()
-        resuming = self._ended_by_failure(running, self._enter_again(running))
-        running.admission = asyncio.create_task(resuming, name=f"resumption of {running.request.request_id}")
+        running.admission = asyncio.create_task(
+            self._resume(running, turn), name=f"resumption of {running.request.request_id}"
+        )
 
-    async def _enter_again(self, running: Running) -> None:
+    async def _resume(self, running: Running, turn: Awaitable[None]) -> None:
+        await self._ended_by_failure(running, self._enter_again(running, turn))
+
+    async def _enter_again(self, running: Running, turn: Awaitable[None]) -> None:
         try:
-            await self.dispatcher.turn_again(running)
+            await self.dispatcher.turn_again(turn)
         except (AdapterFailed, AdapterUnavailable) as error:
             raise RefusedHere(refusal_of(error)) from error
         prepared = running.for_engine()

@@ -56,9 +56,16 @@ class Running:
 
     @property
     def pausable(self) -> bool:
-        """It runs, and its client has seen that it does; nothing about its slot is open."""
+        """It runs, and has produced something since it began or went on: else it could be paused again and again
+        and never come any further. Nothing about its slot is open."""
         proven = self.reference is not None and self.reference.proof.proven
-        return self.submitted and self.held is None and self.first_token_at_s is not None and proven
+        moves = self.first_token_at_s is not None and not self.resumed_tokens
+        return self.submitted and self.held is None and moves and proven
+
+    @property
+    def promised(self) -> int:
+        """Tokens of context, and of the answer that is still to come."""
+        return self.prompt_tokens + self.answer_tokens_limit - self.produced
 
     @property
     def continued_from(self) -> int:

@@ -15,11 +15,10 @@ from shared.messages.identity import AdapterKey
 
 @dataclass(eq=False)
 class Ticket:
-    """`promised`: tokens of context and answer. `turn` ends when the request may go to the engine."""
+    """`turn` ends when the request may go to the engine."""
 
     running: Running
     record: AdapterRecord | None
-    promised: int
     passed_over_since_s: float
     paused: bool = False
     turn: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -58,7 +57,7 @@ class WaitingRoom:
     @property
     def queued_tokens(self) -> int:
         """What was promised to those who wait."""
-        return sum(ticket.promised for ticket in self._tickets.values())
+        return sum(ticket.running.promised for ticket in self._tickets.values())
 
     @property
     def first_came_at_s(self) -> float | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
 
 from services.replica_worker.engine.port import AdapterUnusable
+from services.replica_worker.requests.running import Running
 from shared.messages.desired import AdapterRecord
 from tests.support.replica import BASE_HASH, Heard, Rig, rig
 from tests.support.unruly_engine import UnrulyEngine, unruly
@@ -52,6 +55,17 @@ class Turns:
         await self.replica.caller.wait(lambda: other.accepted is not None)
         assert self.paused() == 1
         return other
+
+    async def swap(self, runs: Heard) -> None:
+        """Whoever runs makes a token, and gives the slot back to the other one, which makes none yet."""
+        before, produced = self.paused(), len(runs.token_ids)
+        self.engine.allow(2)
+        await self.replica.caller.wait(lambda: len(runs.token_ids) > produced)
+        self.engine.hold()
+        await self.replica.clock.advance(1.1)
+        await self.replica.replica.tick()
+        dispatcher = self.replica.replica.generation.dispatcher
+        await self.replica.until(lambda: self.paused() > before and dispatcher.waiting == 1 and dispatcher.handed == 1)
 
     def paused(self) -> float:
         return self.replica.meters.paused._value.get()
@@ -154,3 +168,51 @@ async def test_nothing_is_paused_where_nobody_waits_for_a_slot(
     engine.go()
     await replica.caller.wait(lambda: heard.over)
     assert turns.paused() == 0
+
+
+async def test_a_request_that_ends_before_its_resumption_has_begun_leaves_nothing(
+    replica: Rig, engine: UnrulyEngine, turns: Turns
+) -> None:
+    generation = replica.replica.generation
+    pause = generation.dispatcher._on_pause
+
+    def ended_at_once(running: Running, turn: Awaitable[None]) -> None:
+        asyncio.get_running_loop().call_soon(generation._open.stop, running, "cancelled")
+        pause(running, turn)
+
+    generation.dispatcher._on_pause = ended_at_once
+    heard = await turns.begin(tokens=5)
+    await turns.pause()
+    await replica.caller.wait(lambda: heard.over)
+    engine.go()
+    await replica.settled()
+    replica.assert_sound()
+    gc.collect()  # a coroutine that was made and never run would say so here
+
+
+async def test_nobody_is_paused_again_before_a_token_has_come(replica: Rig, engine: UnrulyEngine, turns: Turns) -> None:
+    heard = await turns.begin(tokens=5)
+    other = await turns.pause()
+    await turns.swap(other)
+    await replica.clock.advance(1.1)
+    await replica.replica.tick()
+    await replica.until(lambda: not replica.replica.generation.dispatcher._due)
+    assert turns.paused() == 2, "the first one has its slot again, and has not come any further"
+    engine.go()
+    await replica.caller.wait(lambda: heard.over and other.over)
+    assert len(heard.token_ids) == len(other.token_ids) == LONG
+
+
+async def test_what_is_left_is_promised_however_often_a_request_was_paused(
+    replica: Rig, engine: UnrulyEngine, turns: Turns
+) -> None:
+    heard = await turns.begin(tokens=5)
+    other = await turns.pause()
+    for paused, went_on in ((other, heard), (heard, other)):
+        await turns.swap(paused)
+        assert paused.accepted is not None
+        left = paused.accepted.prompt_tokens + LONG - len(paused.token_ids)
+        assert turns.replica.replica.generation.dispatcher.queued_tokens == left
+        assert not went_on.over
+    engine.go()
+    await replica.caller.wait(lambda: heard.over and other.over)
