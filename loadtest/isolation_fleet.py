@@ -130,6 +130,11 @@ async def counted(fleet: TemporaryFleet, replicas: int) -> Counted:
     first = int(fleet.environ["LORAFLEET_PROBE_PORT"]) + 2
     async with httpx.AsyncClient(trust_env=False) as http:
         shown = [(await http.get(f"http://127.0.0.1:{first + at}/metrics")).text for at in range(replicas)]
+    return told_by(shown)
+
+
+def told_by(shown: Sequence[str]) -> Counted:
+    """From the replicas' metrics as they show them."""
     return Counted(
         loads=sum(_value(text, "slot_loads_total") for text in shown),
         evictions=sum(_value(text, "slot_evictions_total") for text in shown),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from infra.local.temporary import free_ports
 from services.console.__main__ import main
 from services.console.commands import probe as probe_module
-from services.console.core.outcome import BROKEN, OK, REFUSED, USAGE
+from services.console.core.outcome import BROKEN, INTERRUPTED, OK, REFUSED, USAGE
 from services.console.core.probing import TENANT, canary_for
 from tests.support.scripted_http import Answer, Asked, answering
 from tests.support.waiting import eventually
@@ -186,6 +188,23 @@ def test_a_fleet_that_hangs_gets_no_backlog_of_questions(
     assert all("failed" in line and "not asked: 2 questions have no answer yet" in line for line in left_out)
     assert said.out.endswith(f" {len(asked)} own, 0 wrong_marker, 0 missing_marker, {len(left_out)} failed\n")
     assert len(left_out) >= 3
+
+
+def test_it_goes_on_after_answers_that_were_late_until_ctrl_c(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = fleet._chat
+
+    def interrupt_at_the_fifth(model: str) -> Answer:
+        if len([asked for asked in fleet.asked if asked.path == "/v1/chat/completions"]) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return answer(model)
+
+    monkeypatch.setattr(fleet, "_chat", interrupt_at_the_fifth)
+    monkeypatch.setattr(probe_module, "_AT_ONCE", 1)
+    assert main(["probe", "--rate", "50", "--for", "60s"]) == INTERRUPTED
+    assert fleet.asked[-1].method == "DELETE"
+    assert "0 wrong_marker" in capsys.readouterr().out
 
 
 def test_no_answer_at_all_is_no_proof(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:

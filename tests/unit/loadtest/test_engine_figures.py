@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from loadtest import gpu_engine
 from loadtest.engine_cases import Answer, ColdStart, Decode, FirstToken, Gaps, Loads, Memory, Thrash
 from loadtest.engine_figures import TARGETS, engine_figures
 from loadtest.engine_plan import Visit, cell, one_round
+from loadtest.report import read_report
 
 ROUNDS = 3
 
@@ -66,6 +68,37 @@ def test_a_round_that_the_machine_spoilt_changes_no_comparison() -> None:
         found[key][0] = [10 * step_s for step_s in found[key][0]]
     found["b32.d8"][1] = [100 * step_s for step_s in found["b32.d8"][1]]
     assert engine_figures(found)["share.b32.d8"].value == 0.8
+
+
+def test_a_step_that_a_neighbour_spoilt_is_not_the_engines() -> None:
+    found = visits()
+    for key in ("b32.base", "b32.d8"):
+        found[key] = [[*answer[:-1], 50.0] for answer in found[key]]
+    assert engine_figures(found)["step_ms.b32.base"].value == 32.0
+    assert engine_figures(found)["share.b32.d8"].value == 0.8
+
+
+def test_rounds_are_compared_with_themselves_and_not_with_each_other() -> None:
+    """The best of one engine beside the best of another would compare two states of the machine."""
+    found = visits()
+    found["b32.base"], found["b32.d8"] = [[2.0], [1.0], [4.0]], [[2.5], [5.0], [5.0]]
+    assert engine_figures(found)["share.b32.d8"].value == 0.8
+
+
+def test_what_is_aimed_at_is_what_was_promised() -> None:
+    promised = {
+        "share.b32.d1": ">= 0.90", "share.b32.d8": ">= 0.80", "share.b32.d32": ">= 0.60",
+        "base_vs_vllm.b32": ">= 1.0", "base_vs_transformers.b8": ">= 1.5",
+        "mixed_vs_vllm.b32.d8": ">= 2", "mixed_vs_peft.b8.d4": ">= 2",
+        "itl_p99_loading_ratio": "<= 1.2", "ram_to_slot_vs_copy": "<= 1.5",
+        "thrash_ttft_ratio": "<= 2", "probe_ttft_share": "<= 0.05",
+    }  # fmt: skip
+    assert promised == TARGETS
+    assert {name: figure.target for name, figure in read_report("engine").figures.items() if figure.target} == promised
+    assert gpu_engine.TARGETS == {
+        "share.b32.d1": ">= 0.97", "share.b32.d4": ">= 0.97", "share.b32.d8": ">= 0.94", "share.b32.d32": ">= 0.85",
+        "base_vs_bound.b32": ">= 0.70",
+    }  # fmt: skip
 
 
 def test_without_vllm_its_figures_fall_short_as_not_measured_and_all_others_stand() -> None:

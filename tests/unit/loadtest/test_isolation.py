@@ -8,10 +8,12 @@ import pytest
 from infra.adapters.marked import BASE, Judge
 from loadtest.isolation import BY_PROOF, NO_PROOF, isolation_figures, planted_figures
 from loadtest.isolation_client import Client
-from loadtest.isolation_fleet import Counted
+from loadtest.isolation_fleet import Counted, told_by
 from loadtest.isolation_plan import Ask, Mix, Operation, steps
 from loadtest.isolation_run import Run, Tally
 from loadtest.isolation_stage import ANSWER_TOKENS, MOVING, RANK, REPLICA_IDS, STEADY, Outcome, deployment
+from services.replica_worker.reporting.metering import Meters
+from shared.runtime.metrics import Metrics
 
 MIX = Mix(requests=4000, base_name="tiny", answer_tokens=12)
 
@@ -87,6 +89,26 @@ async def test_only_what_the_fleet_did_counts_as_done() -> None:
     tally = await Run(iter(operations), Judge({}), refuse_every_second).with_clients([Client("nowhere", 1, {})])
     assert tried == operations
     assert tally.operations == {"move": 2}
+
+
+def metrics_of(steps_of: dict[int, int], loads: int, refused: int) -> str:
+    """As a replica shows them that has counted so much."""
+    metrics = Metrics("replica_worker")
+    meters = Meters(metrics)
+    for distinct, count in steps_of.items():
+        for _ in range(count):
+            meters.distinct_adapters.observe(distinct)
+    meters._loads.inc(loads)
+    meters._evictions.inc(loads - 1)
+    meters.proofs.labels("refused").inc(refused)
+    return metrics.exposition().decode()
+
+
+def test_what_replicas_count_is_added_up_and_refusals_are_told_apart() -> None:
+    found = told_by([metrics_of({0: 4, 1: 3, 8: 2}, 5, 0), metrics_of({1: 1, 4: 6}, 7, 9)])
+    assert (found.loads, found.evictions, found.unproven) == (12, 10, [0, 9])
+    assert {distinct: steps for distinct, steps in found.steps_of.items() if steps} == {0: 4, 1: 4, 4: 6, 8: 2}
+    assert (found.most_distinct(), found.steps_with(4)) == (8, 8)
 
 
 def outcome(tally: Tally, *unproven: int) -> Outcome:
