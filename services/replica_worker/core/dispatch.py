@@ -7,10 +7,11 @@ come next are loaded into slots that nobody needs; if every slot is in use, into
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 
 from services.replica_worker.core.dispatch_closing import Closing
 from services.replica_worker.core.dispatch_order import Line, Order, lines_of
+from services.replica_worker.core.dispatch_room import Room, name_of, operation_is_late
 from services.replica_worker.core.dispatch_view import (
     Dispatch,
     DispatchPolicy,
@@ -41,9 +42,8 @@ class _Round:
         self._coming: set[AdapterKey] = {
             place.key for place in view.places if place.key is not None and place.state is SlotState.LOADING
         }
-        self._taken: set[int] = set()
-        """Slots that this decision starts a request on, or gives to another adapter."""
         self._lines = lines_of(view.waiting)
+        self._room = Room(view, policy, self._order, self._lines)
         self._away = {line[0].key for line in self._lines if line[0].paused} - set(self._place_of)
         """Adapters that had to leave their slot in the middle of an answer."""
         self._start: list[Start] = []
@@ -53,6 +53,7 @@ class _Round:
 
     def decide(self) -> Dispatch:
         self._fill_rows()
+        self._pause_for_operation()
         self._load_ahead()
         closed, why = self._close()
         for line in self._lines:
@@ -69,33 +70,47 @@ class _Round:
     def _fill_rows(self) -> None:
         """A row is kept for a request whose adapter is on its way: otherwise those behind it would take every row
         for the length of an answer, and a load would be repaid by a wait."""
-        rows, stuck = self._view.free_rows, []
-        while rows > 0 and self._lines:
-            line = min(self._lines, key=self._rank)
+        rows = self._view.free_rows
+        in_turn = deque(sorted(self._lines, key=self._rank)) if rows > 0 else deque()
+        while rows > 0 and in_turn:
+            line = in_turn.popleft()
             first = line[0]
             if self._is_open(first.key):
                 self._begin(first)
             elif first.key in self._coming or self._claim(first):
                 self._waits["load"] += 1
             else:
-                self._lines.remove(line)
-                stuck.append(line)
                 continue
             rows -= 1
             self._order.charge(first)
+            self._room.look_again()
             line.popleft()
-            if not line:
-                self._lines.remove(line)
-        self._lines += stuck
+            # The counters have moved: but no more than `rows` others have their turn now, so no more are looked at.
+            ahead = ([line] if line else []) + [in_turn.popleft() for _ in range(min(rows, len(in_turn)))]
+            in_turn.extendleft(sorted(ahead, key=self._rank, reverse=True))
+        self._lines = [line for line in self._lines if line]
 
     def _load_ahead(self) -> None:
         """First into slots that are free, for whoever comes first; then into those that can be made free."""
-        in_turn = sorted(self._lines, key=lambda line: self._order.rank(line[0], spared=False))
+        if not self._link_is_free() or not (self._room.any_free or self._room.any_to_pause):
+            return
+        without = [line[0] for line in self._lines if line[0].key is not None and line[0].key not in self._place_of]
+        in_turn = sorted(without, key=lambda first: self._order.rank(first, spared=False))
         for make_room in (self._claim, self._claim_by_pause):
-            for line in in_turn:
+            for first in in_turn:
                 if not self._link_is_free():
                     return
-                make_room(line[0])
+                make_room(first)
+
+    def _pause_for_operation(self) -> None:
+        """It takes the slot by itself as soon as nobody is on it; without a pause it would wait for whole answers."""
+        if not operation_is_late(self._view, self._policy) or len(self._away) >= len(self._view.places):
+            return
+        place = self._room.paused_for_operation()
+        if place is not None:
+            self._pause.append(Pause(slot=place.slot, reason=f"{name_of(place)} makes room for an operation"))
+            self._room.take(place)
+            self._away.add(place.key)
 
     def _link_is_free(self) -> bool:
         return len(self._load) + self._view.loads_in_flight < self._policy.loads_at_once
@@ -106,14 +121,14 @@ class _Round:
 
     def _begin(self, first: Waiting) -> None:
         if first.key is not None:
-            self._taken.add(self._place_of[first.key].slot)
+            self._room.take(self._place_of[first.key])
         self._start.append(Start(request_id=first.request_id, reason=self._order.why(first)))
 
     def _claim(self, first: Waiting) -> bool:
         """Give its adapter a slot, if it has none and one can be had for it."""
         if first.key is None or first.key in self._place_of:
             return False
-        place, why = self._victim(first)
+        place, why = self._room.free_for(first)
         if place is None:
             return False
         self._give(place, first.key, why)
@@ -123,48 +138,23 @@ class _Round:
         """The same, from those who run. Paused adapters are never more than the slots: so long is a round."""
         if first.key is None or first.key in self._place_of:
             return
-        if not first.paused and len(self._away) >= len(self._view.places):
+        if len(self._away - {first.key}) >= len(self._view.places):
             return
-        ready = [place for place in self._view.places if self._can_be_paused(place, first)]
-        if not ready:
+        place = self._room.paused_for(first)
+        if place is None:
             return
-        place = max(ready, key=lambda each: (each.closing, self._order.served(each.slot), -each.ready_since_s))
-        self._pause.append(Pause(slot=place.slot, reason=f"{_name(place)} makes room for {first.key.adapter_id}"))
+        self._pause.append(Pause(slot=place.slot, reason=f"{name_of(place)} makes room for {first.key.adapter_id}"))
         self._away = (self._away | {place.key}) - {first.key}
-        self._give(place, first.key, f"its turn, instead of {_name(place)}")
-
-    def _can_be_paused(self, place: Place, first: Waiting) -> bool:
-        if place.slot not in self._view.pausable or place.slot in self._taken:
-            return False
-        quantum_s = self._policy.round_s if first.paused else self._policy.quantum_s
-        over = self._view.now_s - place.ready_since_s >= quantum_s
-        return (over or place.closing) and self._order.may_stop(first, place.slot)
+        self._give(place, first.key, f"its turn, instead of {name_of(place)}")
 
     def _give(self, place: Place, key: AdapterKey, why: str) -> None:
-        self._taken.add(place.slot)
+        self._room.take(place)
         if place.key is not None:
             del self._place_of[place.key]
         if self._link_is_free():
             self._load.append(Load(key=key, slot=place.slot, reason=why))
         self._place_of[key] = place
         self._coming.add(key)
-
-    def _victim(self, first: Waiting) -> tuple[Place | None, str]:
-        """An empty slot; else the longest idle that nobody waits for; else one whose adapter others wait for, but
-        only if those come later anyway: two customers at the same point do not take slots from each other."""
-        free = [place for place in self._view.places if place.slot not in self._taken]
-        empty = next((place for place in free if place.state is SlotState.EMPTY), None)
-        if empty is not None:
-            return empty, "empty slot"
-        idle = sorted((place for place in free if place.idle), key=lambda place: (not place.closing, place.last_used_s))
-        wanted = {line[0].key for line in self._lines}
-        for place in idle:
-            if place.closing or place.key not in wanted:
-                return place, f"evicts {_name(place)}, idle the longest"
-        for place in idle:
-            if self._order.comes_before_all(first, [line[0] for line in self._lines if line[0].key == place.key]):
-                return place, f"evicts {_name(place)}, whose turn comes later"
-        return None, ""
 
     def _rank(self, line: Line) -> tuple[float, ...]:
         return self._order.rank(line[0], spared=self._is_open(line[0].key))
@@ -180,7 +170,3 @@ class _Round:
         if self._is_open(key):
             return "row"
         return "load" if key in self._coming else "slot"
-
-
-def _name(place: Place) -> str:
-    return place.key.adapter_id if place.key else "nothing"

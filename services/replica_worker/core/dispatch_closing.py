@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from services.replica_worker.core.dispatch_order import Order
+from services.replica_worker.core.dispatch_room import operation_is_late
 from services.replica_worker.core.dispatch_view import DispatchPolicy, DispatchView, Waiting
 from services.replica_worker.core.slot import Place, SlotState
 
@@ -33,9 +34,7 @@ class Closing:
         first = min(needy, key=lambda each: each.passed_over_since_s, default=None)
         if first is not None and first.key is not None:
             return first.key.adapter_id
-        since_s = self._view.operation_since_s
-        late = since_s is not None and self._view.now_s - since_s >= self._policy.age_bound_s
-        return "an operation" if late else ""
+        return "an operation" if operation_is_late(self._view, self._policy) else ""
 
     def _waits_too_long(self, first: Waiting) -> bool:
         """Those who are paused wait for a round anyway."""
@@ -43,7 +42,7 @@ class Closing:
             return False
         extra_s = self._policy.round_s if first.paused else 0.0
         waited_s = self._view.now_s - first.passed_over_since_s - extra_s
-        return self._order.is_aged(first) and waited_s >= self._policy.age_bound_s
+        return waited_s >= self._policy.age_bound_s and self._order.is_aged(first)
 
 
 def _runs(place: Place) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from services.replica_worker.core.dispatch_view import DispatchPolicy, DispatchView, Waiting
 from shared.messages.identity import AdapterKey
@@ -55,12 +55,14 @@ class Order:
         in_debt = self._counters[first.tenant_id] > self._least + self._policy.debt_tokens
         return waited_s >= self._policy.age_bound_s and not in_debt
 
-    def comes_before_all(self, first: Waiting, others: Iterable[Waiting]) -> bool:
-        """By so much that a slot may be taken for it from those who wait for the adapter in it."""
-        others = list(others)
-        if any(each.paused or self.is_aged(each) for each in others):
-            return False
-        least = min(self._counters[each.tenant_id] for each in others)
+    def least_of(self, waiting: Collection[Waiting]) -> float | None:
+        """What the one of them has had that had the least; None if nobody comes before them, whatever it has had."""
+        if any(each.paused or self.is_aged(each) for each in waiting):
+            return None
+        return min(self._counters[each.tenant_id] for each in waiting)
+
+    def comes_before(self, first: Waiting, least: float) -> bool:
+        """By so much that a slot may be taken for it from those who have had `least`."""
         return self.is_aged(first) or self._counters[first.tenant_id] + self._policy.window_tokens < least
 
     def may_stop(self, first: Waiting, slot: int) -> bool:

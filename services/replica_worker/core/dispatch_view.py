@@ -53,9 +53,9 @@ class Share(msgspec.Struct, frozen=True):
 class DispatchView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything at one moment; `waiting` in the order of arrival, `shares` of every tenant in it or in `pausable`.
 
-    `operation_since_s`: since when an operation waits for a slot that it does not have; those get theirs elsewhere,
-    but a slot must be closed for them too. `pausable`: slots whose requests could all be paused now, and whose they
-    are.
+    `operation_since_s`: since when an operation waits for a slot that it does not have; those take theirs elsewhere,
+    but a slot must be closed for them too, and its requests paused. `pausable`: slots whose requests could all be
+    paused now, and whose they are.
     """
 
     now_s: float
@@ -74,7 +74,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """Take all requests off this slot; they wait, and go on where they stopped."""
+    """Take all requests off this slot, for a load of the same decision or for an operation; they wait, and go on where
+    they stopped."""
 
     slot: int
     reason: str

@@ -7,7 +7,7 @@ load and the first token of the request that waited for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from services.replica_worker.core.slot import Place, Slot, SlotState
@@ -22,6 +22,8 @@ class SlotTable:
     impossible raise ValueError."""
 
     count: int
+    is_awaited: Callable[[AdapterKey], bool] = field(init=False, default_factory=lambda: lambda key: False)
+    """Whether answers that are paused need it: as good as a reference, but against those who wait for a slot."""
     turnover: Turnover = field(init=False, default_factory=Turnover)
     _slots: list[Slot] = field(init=False)
     _slot_of: dict[AdapterKey, int] = field(init=False, default_factory=dict)
@@ -73,8 +75,9 @@ class SlotTable:
 
         From here on the adapter is not resident; `finish_clear` makes the slot free again.
         """
-        index = self._slot_of.get(key)
-        if index is None:
+        if self.is_awaited(key):
+            return InUse(reason="answers that are paused go on with it")
+        if (index := self._slot_of.get(key)) is None:
             return None
         held = self._slots[index]
         if held.references or held.state is not SlotState.READY:
@@ -131,9 +134,9 @@ class SlotTable:
         return index is not None and self._slots[index].state is SlotState.READY
 
     def in_use(self, key: AdapterKey) -> bool:
-        """Has references, or a load in flight."""
+        """Has references, a load in flight, or answers that are paused."""
         index = self._slot_of.get(key)
-        return index is not None and not self._slots[index].idle
+        return self.is_awaited(key) or (index is not None and not self._slots[index].idle)
 
     @property
     def resident(self) -> tuple[AdapterKey, ...]:
@@ -185,7 +188,7 @@ class SlotTable:
         return next((slot for slot in self._slots if slot.state is SlotState.EMPTY), None)
 
     def _least_recently_used(self) -> Slot | None:
-        idle = [slot for slot in self._slots if slot.idle]
+        idle = [slot for slot in self._slots if slot.idle and not (slot.key and self.is_awaited(slot.key))]
         return min(idle, key=lambda slot: (slot.last_used_s, slot.index), default=None)
 
     def _in_state(self, slot: int, state: SlotState) -> Slot:

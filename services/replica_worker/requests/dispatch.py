@@ -27,7 +27,7 @@ OnPause = Callable[[Running, Awaitable[None]], None]
 
 class Dispatcher:
     """Decides anew whenever a request comes or goes, a load ends, or time has passed. What it decides is applied at
-    once, so nobody can slip in between; a reference belongs to its request from then on, whether or not that wakes.
+    once, so nobody can slip in between; a reference is its request's from then on, whether or not that wakes.
 
     `on_pause` is told of a request that has to leave the engine, and what to wait for until it may go on.
     """
@@ -45,6 +45,7 @@ class Dispatcher:
         self.waits: Mapping[str, int] = {}
         """How many waited for what when it last decided: "row", "load" or "slot"."""
         means.loader.slots.listen(self.wake)
+        means.loader.slots.table.is_awaited = self._room.awaits
 
     @property
     def handed(self) -> int:
@@ -137,17 +138,18 @@ class Dispatcher:
         self.waits = decided.waits
         for start in decided.start:
             self._begin(self._room[start.request_id], start.reason)
-        for pause in decided.pause:
-            self._pause(pause)
-        for load in decided.load:
-            self._arrivals.begin(load, beside_others=bool(self._handed))
+        with self._by.loader.slots.as_one():  # or an operation would take a slot that was made free for another
+            for pause in decided.pause:
+                self._pause(pause)
+            for load in decided.load:
+                self._arrivals.begin(load, beside_others=bool(self._handed))
         self._close_only(decided)
 
     def _refuse_known(self) -> None:
         """A slot can be found wrong after its load was over: then nobody else may wait for the same to happen."""
-        table = self._by.loader.slots.table
-        for ticket in self._room:
-            if ticket.record is None or table.has_slot(ticket.record.key):
+        table, blocked = self._by.loader.slots.table, self._by.loader.failures.blocked(self._by.clock.now_s())
+        for ticket in self._room if blocked else ():
+            if ticket.record is None or ticket.key not in blocked or table.has_slot(ticket.record.key):
                 continue
             try:
                 self._by.loader.refuse_known(ticket.record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -43,6 +44,7 @@ class WaitingRoom:
     def __init__(self) -> None:
         self.counters = TokenCounters()
         self._tickets: dict[str, Ticket] = {}
+        self._paused: Counter[AdapterKey | None] = Counter()
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -66,8 +68,13 @@ class WaitingRoom:
     def shares(self, tenants: Iterable[str]) -> dict[str, Share]:
         return {each: Share(self.counters.of(each), self.counters.weight(each)) for each in tenants}
 
+    def awaits(self, key: AdapterKey) -> bool:
+        """Answers that are paused go on with it."""
+        return self._paused[key] > 0
+
     def enter(self, ticket: Ticket) -> None:
         request = ticket.running.request
+        self._paused[ticket.key] += ticket.paused
         self._tickets[request.request_id] = ticket
         self.counters.enter(request.tenant_id)
 
@@ -97,4 +104,7 @@ class WaitingRoom:
 
     def _take_out(self, ticket: Ticket) -> None:
         del self._tickets[ticket.running.request.request_id]
+        self._paused[ticket.key] -= ticket.paused
+        if not self._paused[ticket.key]:
+            del self._paused[ticket.key]
         self.counters.leave(ticket.running.request.tenant_id)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from services.replica_worker.core.slot_decisions import Acquired, InUse, MustLoad, Resident
 from services.replica_worker.core.slots import SlotTable
@@ -37,6 +38,8 @@ class SlotTier:
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._proofs: dict[int, SlotProof] = {}
         self._on_freed: list[Callable[[], None]] = []
+        self._untold: bool | None = None
+        """Whether something became free that is still to be told; None: it is told at once."""
         self._tell_proof: OnProof = _tell_nobody
 
     async def close(self) -> None:
@@ -58,6 +61,17 @@ class SlotTier:
     def listen(self, on_freed: Callable[[], None]) -> None:
         """To be told, in the order of these calls, whenever a slot may have become free, or an adapter resident."""
         self._on_freed.append(on_freed)
+
+    @contextmanager
+    def as_one(self) -> Iterator[None]:
+        """Nobody is told meanwhile of what becomes free: what is left of it at the end is for everybody."""
+        self._untold = False
+        try:
+            yield
+        finally:
+            untold, self._untold = self._untold, None
+            if untold:
+                self._freed()
 
     def listen_to_proofs(self, on_proof: OnProof) -> None:
         self._tell_proof = on_proof
@@ -161,6 +175,9 @@ class SlotTier:
             self._freed()
 
     def _freed(self) -> None:
+        if self._untold is not None:
+            self._untold = True
+            return
         for tell in self._on_freed:
             tell()
 

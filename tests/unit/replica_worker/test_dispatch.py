@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.replica_worker.core.dispatch import next_batch
+from services.replica_worker.core.dispatch_order import Order
 from services.replica_worker.core.dispatch_view import Dispatch, DispatchPolicy, DispatchView, Load, Share, Waiting
 from services.replica_worker.core.slots import SlotTable
 from shared.messages.identity import AdapterKey
@@ -116,6 +119,23 @@ def test_no_more_loads_than_the_link_takes() -> None:
     assert len(decide(table_of(4), *requests).load) == 2
     assert len(decide(table_of(4), *requests, loads_in_flight=1).load) == 1
     assert decide(table_of(4), *requests, loads_in_flight=2).load == ()
+
+
+@pytest.mark.parametrize(("slots", "running", "rows"), [(8, True, 34), (8, False, 0), (8, True, 0), (250, False, 34)])
+@pytest.mark.parametrize("tenants", [1, 16, 256])
+def test_a_decision_over_256_that_wait_looks_at_each_a_few_times(
+    monkeypatch: pytest.MonkeyPatch, slots: int, running: bool, rows: int, tenants: int
+) -> None:
+    """The event loop that decides also streams: what grows with the square of those who wait is seen in every gap."""
+    looks, is_aged = itertools.count(), Order.is_aged
+    monkeypatch.setattr(Order, "is_aged", lambda order, first: (next(looks), is_aged(order, first))[1])
+    names = [f"hot-{at}" for at in range(slots)]
+    table = table_of(slots, *names, running=tuple(names) if running else ())
+    requests = [waiting(f"r{at}", f"new-{at}", tenant_id=f"t{at % tenants}") for at in range(256)]
+    requests += [] if running else [waiting(f"h{at}", f"hot-{at % slots}", tenant_id="t0") for at in range(64)]
+    busy = {place.slot: frozenset({"t0"}) for place in table.places()} if running else {}
+    decide(table, *requests, rows=rows, pausable=busy, now_s=10.9)
+    assert next(looks) < 12 * len(requests)
 
 
 def test_c64_whoever_was_passed_over_for_too_long_is_next() -> None:

@@ -72,3 +72,23 @@ def test_a_free_slot_is_taken_before_anybody_is_paused() -> None:
 def test_a_wait_for_a_row_pauses_nobody() -> None:
     decided = decide_busy(waiting("base"), waiting("more", "a"))
     assert paused(decided) == []
+
+
+def test_an_operation_that_has_waited_too_long_has_the_slot_that_was_closed_for_it() -> None:
+    table = table_of(2, "a", "b", running=("a", "b"))
+    table.close_only(0)
+    given = {"rows": 0, "pausable": RUNNING, "operation_since_s": 9.0, "counters": {"b": 900.0, "c": 900.0}}
+    decided = decide(table, waiting("more", "b"), waiting("base", tenant_id="a"), **given)
+    assert [pause.reason for pause in decided.pause] == ["a makes room for an operation"]
+    assert decided.load == ()
+    both = decide(table, waiting("new", "c", tenant_id="b"), waiting("base", tenant_id="a"), **given)
+    assert paused(both) == [0, 1], "and nobody else gets it"
+    assert loaded(both) == [("c", 1)]
+    away = [waiting(f"r{at}", f"away-{at}", tenant_id="a", paused=True) for at in range(2)]
+    assert paused(decide(table, *away, **{**given, "pausable": {0: frozenset({"a"})}})) == []
+
+
+def test_whoever_returns_makes_no_room_where_too_many_are_away_already() -> None:
+    """Operations may have taken slots."""
+    away = [waiting(f"r{at}", f"away-{at}", paused=True, passed_over_since_s=8.0) for at in range(3)]
+    assert paused(decide_busy(*away)) == []
