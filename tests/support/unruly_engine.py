@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from services.replica_worker.engine.port import BASE_SLOT, AdapterSpec, EngineFailed, EngineLoad, HostAdapter, Probe
+from services.replica_worker.engine.port import BASE_SLOT, AdapterSpec, EngineFailed, HostAdapter, Probe
 from services.replica_worker.engine.sequence import Sequence as Row
 from services.replica_worker.engine.timed.engine import TimedAdapter, TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
@@ -58,6 +58,11 @@ class UnrulyEngine(TimedEngine):
         """Whose weights really are in a slot."""
         return self._digests.get(slot)
 
+    def break_down(self) -> None:
+        """As a device does that is lost: every request ends with an error, and nothing can be called any more."""
+        self.broken = EngineFailed("planted")
+        self._desk.fail(self.broken)
+
     async def read(self, path: Path, spec: AdapterSpec) -> TimedAdapter:
         self._meet("read")
         return await super().read(path, spec)
@@ -95,10 +100,10 @@ class UnrulyEngine(TimedEngine):
             return super()._digest(sequence)
         return self._digests.get((slot + self.slots_off_by) % self._info.slots, BASE_DIGEST)
 
-    def load_figures(self) -> EngineLoad:
+    def _started(self) -> None:
         if self.broken is not None:
             raise self.broken
-        return super().load_figures()
+        super()._started()
 
     async def _step(self) -> None:
         while self._allowed < 1:

@@ -188,8 +188,10 @@ class SlotTable:
         return next((slot for slot in self._slots if slot.state is SlotState.EMPTY), None)
 
     def _least_recently_used(self) -> Slot | None:
-        idle = [slot for slot in self._slots if slot.idle and not (slot.key and self.is_awaited(slot.key))]
-        return min(idle, key=lambda slot: (slot.last_used_s, slot.index), default=None)
+        """Of the idle ones; those with an adapter that is awaited only if they were closed for somebody."""
+        idle = (slot for slot in self._slots if slot.idle)
+        can = [slot for slot in idle if slot.closing or not (slot.key and self.is_awaited(slot.key))]
+        return min(can, key=lambda slot: (slot.last_used_s, slot.index), default=None)
 
     def _in_state(self, slot: int, state: SlotState) -> Slot:
         held = self._slots[slot]

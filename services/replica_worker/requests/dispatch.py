@@ -102,7 +102,7 @@ class Dispatcher:
         self.wake()
 
     def broken_invariants(self) -> list[str]:
-        """What should be true and is not, re-derived from the requests alone."""
+        """What should be true and is not."""
         table = self._by.loader.slots.table
         broken = self._handed.broken_invariants(table.count)
         if any(ticket.running.reference is not None or ticket.running.submitted for ticket in self._room):
@@ -159,7 +159,8 @@ class Dispatcher:
     def _view(self) -> DispatchView:
         waiting = [ticket.as_waiting() for ticket in self._room if not self._arrivals.failed(ticket.key)]
         places = self._by.loader.slots.table.places()
-        pausable = self._handed.pausable(places) if waiting else {}
+        operation_since_s = self._by.loader.queue.without_slot_since_s
+        pausable = self._handed.pausable(places) if waiting or operation_since_s is not None else {}
         return DispatchView(
             now_s=self._by.clock.now_s(),
             free_rows=self._rows - len(self._handed),
@@ -167,7 +168,7 @@ class Dispatcher:
             places=places,
             waiting=tuple(waiting),
             shares=self._room.shares({each.tenant_id for each in waiting}.union(*pausable.values())),
-            operation_since_s=self._by.loader.queue.without_slot_since_s,
+            operation_since_s=operation_since_s,
             pausable=pausable,
         )
 

@@ -13,6 +13,7 @@ from services.replica_worker.engine.port import AdapterUnusable
 from services.replica_worker.requests.running import Running
 from shared.messages.desired import AdapterRecord
 from tests.support.replica import BASE_HASH, Heard, Rig, rig
+from tests.support.replica_operations import load, unload
 from tests.support.unruly_engine import UnrulyEngine, unruly
 
 LONG = 60
@@ -216,3 +217,63 @@ async def test_what_is_left_is_promised_however_often_a_request_was_paused(
         assert not went_on.over
     engine.go()
     await replica.caller.wait(lambda: heard.over and other.over)
+
+
+async def test_an_adapter_whose_answer_is_paused_is_in_use(replica: Rig, engine: UnrulyEngine, turns: Turns) -> None:
+    heard = await turns.begin(tokens=5)
+    other = await turns.pause()
+    refused = await unload(replica, turns.first)
+    assert (refused.ok, refused.reason) == (False, "answers that are paused go on with it")
+    assert replica.replica.loader.in_use(turns.first.key), "a retired one stays until it is over"
+    assert replica.replica.loader.ram.holds(turns.first.key)
+    engine.go()
+    await replica.caller.wait(lambda: heard.over and other.over)
+    await replica.settled()
+    assert not replica.replica.loader.in_use(turns.first.key)
+    assert (await unload(replica, turns.first)).ok
+
+
+async def test_an_operation_does_not_wait_for_a_whole_answer(replica: Rig, engine: UnrulyEngine, turns: Turns) -> None:
+    heard = await turns.begin(tokens=5)
+    loading = asyncio.create_task(load(replica, turns.second))
+    await replica.until(lambda: replica.replica.loader.queue.waiting == 1)
+    for advance_s in (1.1, 0.1):  # to close the slot, and to pause what is on it
+        await replica.clock.advance(advance_s)
+        await replica.replica.tick()
+    assert (await loading).ok
+    assert turns.paused() == 1
+    engine.go()
+    await replica.caller.wait(lambda: heard.over)
+    assert len(heard.token_ids) == LONG
+    await replica.settled()
+    replica.assert_sound()
+
+
+async def test_an_operation_takes_no_slot_that_was_made_free_for_another(
+    replica: Rig, engine: UnrulyEngine, turns: Turns
+) -> None:
+    third = await replica.register("third")
+    heard = await turns.begin(tokens=5)
+    loading = asyncio.create_task(load(replica, third))
+    await replica.until(lambda: replica.replica.loader.queue.waiting == 1)
+    other = await turns.pause()
+    assert replica.replica.loader.queue.waiting == 1
+    engine.go()
+    await replica.caller.wait(lambda: heard.over and other.over)
+    assert (await loading).ok
+
+
+async def test_an_engine_that_fails_ends_what_is_paused_once(replica: Rig, engine: UnrulyEngine, turns: Turns) -> None:
+    heard = await turns.begin(tokens=5)
+    other = await turns.pause()
+    engine.break_down()
+    await replica.replica.tick()
+    await replica.caller.wait(lambda: heard.over and other.over)
+    await asyncio.wait_for(replica.stop_asked.wait(), 5.0)
+    for each in (heard, other):
+        assert [chunk.finish.reason for chunk in each.chunks if chunk.finish] == ["error"]
+        assert each.refused is None
+    assert heard.finish is not None
+    assert heard.finish.usage.completion_tokens == 5
+    await replica.replica.generation.idle()
+    replica.assert_sound()
