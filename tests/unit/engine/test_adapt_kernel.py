@@ -11,9 +11,9 @@ from services.replica_worker.engine.torch.adapter import CheckedAdapter, HostMod
 from services.replica_worker.engine.torch.config import ModelConfig, RopeConfig
 from services.replica_worker.engine.torch.kernels.cpu import CpuKernels
 from services.replica_worker.engine.torch.kernels.port import Packed
-from services.replica_worker.engine.torch.layout import lay_out
 from services.replica_worker.engine.torch.slots import AdapterSlots
 from services.replica_worker.engine.torch.steps import adapted_parts
+from tests.support.file_in_memory import laid_out
 
 SLOTS, RANK_LIMIT, HIDDEN, KEYS = 5, 16, 96, 32
 COLUMNS = (HIDDEN, KEYS, KEYS)
@@ -55,7 +55,7 @@ def adapter(slot: int, dtype: torch.dtype) -> CheckedAdapter:
 def filled(dtype: torch.dtype, kernels: CpuKernels = KERNELS) -> AdapterSlots:
     slots = AdapterSlots(CONFIG, SLOTS, RANK_LIMIT, torch.empty(0, dtype=dtype), kernels)
     for slot in range(SLOTS):
-        slots.store(slot, lay_out(adapter(slot, dtype), CONFIG, kernels))
+        slots.store(slot, laid_out(adapter(slot, dtype), CONFIG, kernels))
     return slots
 
 
@@ -113,7 +113,7 @@ def test_a_row_is_bit_equal_whatever_the_number_of_threads_and_the_rank_limit() 
     several = CpuKernels(threads=3)
     wider = AdapterSlots(CONFIG, SLOTS, 4 * RANK_LIMIT, torch.empty(0, dtype=torch.bfloat16), several)
     for slot in range(SLOTS):
-        wider.store(slot, lay_out(adapter(slot, torch.bfloat16), CONFIG, several))
+        wider.store(slot, laid_out(adapter(slot, torch.bfloat16), CONFIG, several))
     assert len(adapted_parts(np.array(crowd), several)) == 3
     assert torch.equal(add(wider, crowd, y, x, several), one)
 
@@ -149,7 +149,7 @@ def test_a_step_without_adapters_has_no_adapted_rows() -> None:
 def test_a_smaller_adapter_leaves_nothing_of_the_former_one() -> None:
     slots, fresh = filled(torch.float32), filled(torch.float32)
     y, x = inputs(2, torch.float32)
-    slots.store(4, lay_out(adapter(0, torch.float32), CONFIG, KERNELS))
+    slots.store(4, laid_out(adapter(0, torch.float32), CONFIG, KERNELS))
     assert torch.equal(add(slots, [4, 4], y, x), add(fresh, [0, 0], y, x))
     assert slots.fingerprint(4) == fresh.fingerprint(0)
 
@@ -169,6 +169,6 @@ def test_a_fingerprint_notices_one_bit_in_the_slot() -> None:
 
 
 def test_an_adapter_is_as_large_as_what_it_adapts() -> None:
-    laid = lay_out(adapter(2, torch.bfloat16), CONFIG, KERNELS)
+    laid = laid_out(adapter(2, torch.bfloat16), CONFIG, KERNELS)
     assert len(laid.weights) == 8 * (2 * HIDDEN + HIDDEN + KEYS), "rank 7 is padded to 8, and keys are left out"
     assert laid.size_bytes == laid.weights.nbytes + laid.places.nbytes + laid.scales.nbytes

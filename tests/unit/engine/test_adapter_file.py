@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,9 +18,13 @@ from services.replica_worker.engine.torch.adapter import (
     CheckedAdapter,
     rank_of,
     read_adapter,
+    read_file,
     scale_of,
 )
 from services.replica_worker.engine.torch.config import read_config
+from services.replica_worker.engine.torch.kernels.cpu import CpuKernels
+from services.replica_worker.engine.torch.layout import lay_out
+from tests.support.adapter_files import crafted
 from tests.support.random_adapter import RandomAdapter, write_adapter
 from tests.support.tiny_model import LAYERS
 
@@ -35,6 +41,14 @@ def limits(tiny_folder: Path) -> AdapterLimits:
 @pytest.fixture
 def written(tmp_path: Path) -> tuple[Path, AdapterSpec]:
     return write_adapter(tmp_path, RandomAdapter(seed=0), BASE_HASH)
+
+
+def refused(path: Path, spec: AdapterSpec, limits: AdapterLimits, sentence: str) -> None:
+    """Both ways of reading a file: as an adapter lies in a slot, and as tensors."""
+    with pytest.raises(AdapterUnusable, match=sentence):
+        lay_out(read_file(path, spec, limits), limits, CpuKernels(1))
+    with pytest.raises(AdapterUnusable, match=sentence):
+        read_adapter(path, spec, limits)
 
 
 def unknown_prefix(tensors: Tensors) -> None:
@@ -99,7 +113,7 @@ def nothing(tensors: Tensors) -> None:
         pytest.param(not_a_number, "up_proj.lora_A holds NaN or Inf", id="c63a nan"),
         pytest.param(infinite, "up_proj.lora_B holds NaN or Inf", id="c63a inf"),
         pytest.param(too_large_for_16_bit, "up_proj.lora_B holds NaN or Inf", id="c63a overflow"),
-        pytest.param(integers, "torch.int8, not a 16- or 32-bit float", id="integers"),
+        pytest.param(integers, "up_proj.lora_A.weight is I8, not a 16- or 32-bit float", id="integers"),
         pytest.param(nothing, "holds no tensors", id="empty"),
     ],
 )
@@ -110,8 +124,7 @@ def test_a_file_that_cannot_be_applied_is_refused(
     tensors = load_file(path)
     damage(tensors)
     save_file(tensors, path)
-    with pytest.raises(AdapterUnusable, match=sentence):
-        read_adapter(path, spec, limits)
+    refused(path, spec, limits, sentence)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +146,7 @@ def test_a_spec_that_does_not_fit_is_refused(
     written: tuple[Path, AdapterSpec], limits: AdapterLimits, changes: dict[str, object], sentence: str
 ) -> None:
     path, spec = written
-    with pytest.raises(AdapterUnusable, match=sentence):
-        read_adapter(path, msgspec.structs.replace(spec, **changes), limits)
+    refused(path, msgspec.structs.replace(spec, **changes), limits, sentence)
 
 
 @pytest.mark.parametrize("keep", [0, 8, 0.5, -1], ids=["nothing", "8 bytes", "half", "all but one byte"])
@@ -142,18 +154,61 @@ def test_c51_a_file_cut_short_is_refused(written: tuple[Path, AdapterSpec], limi
     path, spec = written
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * keep) if keep == 0.5 else int(keep)])
-    with pytest.raises(AdapterUnusable, match="is not a whole safetensors file"):
-        read_adapter(path, spec, limits)
+    refused(path, spec, limits, "is not a whole safetensors file")
 
 
-@pytest.mark.parametrize("length", [10**9, 3])
+@pytest.mark.parametrize("length", [10**9, 3, 2**63, 2**64 - 1])
 def test_c51_a_header_length_that_lies_is_refused(
     written: tuple[Path, AdapterSpec], limits: AdapterLimits, length: int
 ) -> None:
     path, spec = written
     path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
-    with pytest.raises(AdapterUnusable, match="is not a whole safetensors file"):
-        read_adapter(path, spec, limits)
+    refused(path, spec, limits, "is not a whole safetensors file")
+
+
+def entry(*offsets: int, shape: object = (1, 2), dtype: object = "F16") -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param({"a": entry(0, 4), "b": entry(0, 4)}, id="the same bytes twice"),
+        pytest.param({"a": entry(0, 4), "b": entry(2, 6, shape=(2,))}, id="overlap"),
+        pytest.param({"a": entry(0, 4), "b": entry(6, 8, shape=(1,))}, id="a hole"),
+        pytest.param({"a": entry(0, 4)}, id="bytes that are nobody's"),
+        pytest.param({"a": entry(0, 4), "b": entry(4, 12, shape=(4,))}, id="beyond the end"),
+        pytest.param({"a": entry(0, 8, shape=(2,))}, id="more bytes than the shape takes"),
+        pytest.param({"a": entry(0, 8, shape=(2**32, 2**32))}, id="a product that wraps around"),
+        pytest.param({"a": entry(0, 8, shape=(-2, -2))}, id="a negative shape"),
+        pytest.param({"a": entry(0, 8, shape=(-4,))}, id="a negative dimension"),
+        pytest.param({"a": entry(0, 12, shape=(6,)), "b": entry(12, 8, shape=(0,))}, id="backwards"),
+        pytest.param({"a": entry(-4, 4, shape=(4,))}, id="a negative place"),
+        pytest.param({"a": entry(0, 4, 8)}, id="three offsets"),
+        pytest.param({"a": entry(0, 8, shape="4")}, id="a shape that is none"),
+        pytest.param({"a": entry(0, 8, shape=(4,), dtype=7)}, id="a dtype that is none"),
+        pytest.param({"a": {"dtype": "F16"}}, id="fields missing"),
+        pytest.param([], id="no object"),
+        pytest.param(b"\xff\xfe", id="no text"),
+        pytest.param(b"{}", id="no tensors for the bytes"),
+        pytest.param(b'{"a":' * 100_000, id="nested too deeply"),
+    ],
+)
+def test_c51_a_header_that_does_not_fit_its_bytes_is_refused(
+    written: tuple[Path, AdapterSpec], limits: AdapterLimits, header: object
+) -> None:
+    path, spec = written
+    path.write_bytes(crafted(header, bytes(8)))
+    refused(path, spec, limits, "is not a whole safetensors file")
+
+
+def test_c51_a_file_that_shrinks_while_it_is_read_is_refused(
+    written: tuple[Path, AdapterSpec], limits: AdapterLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, spec = written
+    size = path.stat().st_size
+    monkeypatch.setattr(os, "fstat", lambda fileno: SimpleNamespace(st_size=size + 2))
+    refused(path, spec, limits, "it ended while it was read")
 
 
 def test_c56_a_pickle_is_refused_unopened(
@@ -161,8 +216,7 @@ def test_c56_a_pickle_is_refused_unopened(
 ) -> None:
     pickled = tmp_path / "adapter_model.bin"
     torch.save({"x": torch.zeros(2)}, pickled)
-    with pytest.raises(AdapterUnusable, match=r"adapter_model.bin is not a whole safetensors file"):
-        read_adapter(pickled, written[1], limits)
+    refused(pickled, written[1], limits, r"adapter_model.bin is not a whole safetensors file")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from services.replica_worker.engine.port import EngineFailed, EngineRequest
 from services.replica_worker.engine.sequence import Sequence
-from services.replica_worker.engine.torch.adapter import read_adapter
+from services.replica_worker.engine.torch.adapter import read_file
 from services.replica_worker.engine.torch.build import Parts, build
 from services.replica_worker.engine.torch.layout import lay_out
 from services.replica_worker.engine.torch.linear import Activation
@@ -43,7 +43,7 @@ class Bench:
     def _read(self, scratch: Path, seed: int) -> Any:
         limits = self.parts.limits
         path, spec = write_adapter(scratch, RandomAdapter(seed=seed), self.parts.info.base_model_hash)
-        return lay_out(read_adapter(path, spec, limits), limits.model, self.parts.kernels)
+        return lay_out(read_file(path, spec, limits), limits, self.parts.kernels)
 
     def run(self, requests: Iterable[EngineRequest]) -> Seen:
         stepper, schedule = self.parts.stepper, self.parts.stepper.schedule

@@ -9,20 +9,21 @@ from services.replica_worker.engine.port import AdapterSpec
 from services.replica_worker.engine.torch.adapter import CheckedAdapter, HostModule
 from services.replica_worker.engine.torch.hardware import number_class
 from services.replica_worker.engine.torch.kernels.cpu import CpuKernels
-from services.replica_worker.engine.torch.layout import LAYOUT, TorchAdapter, fingerprint_of, lay_out
+from services.replica_worker.engine.torch.layout import LAYOUT, TorchAdapter, fingerprint_of
+from tests.support.file_in_memory import laid_out
 from tests.unit.engine.test_adapt_kernel import CONFIG
 
 RANK, HIDDEN = 6, CONFIG.hidden
 
 
-def laid_out(dtype: torch.dtype) -> TorchAdapter:
+def sample(dtype: torch.dtype) -> TorchAdapter:
     """Numbers of which no two that could be mistaken for each other are equal."""
     a = torch.arange(HIDDEN * RANK).view(HIDDEN, RANK).remainder(251).to(dtype)
     b = torch.arange(RANK * HIDDEN).view(RANK, HIDDEN).remainder(239).to(dtype)
     spec = AdapterSpec(
         adapter_id="a", digest="d", base_model_hash="b", rank=RANK, alpha=12.0, target_modules=("o_proj",)
     )  # fmt: skip
-    return lay_out(
+    return laid_out(
         CheckedAdapter(spec=spec, modules={(1, "self_attn.o_proj"): HostModule(a, b, 2.0)}), CONFIG, CpuKernels(1)
     )
 
@@ -36,7 +37,7 @@ def digest(adapter: TorchAdapter) -> str:
 )
 def test_another_layout_has_another_number(dtype: torch.dtype, known: str) -> None:
     """Whoever changes what is hashed here counts LAYOUT up, or every adapter on record counts as wrong."""
-    assert (LAYOUT, digest(laid_out(dtype))[:16]) == (1, known)
+    assert (LAYOUT, digest(sample(dtype))[:16]) == (1, known)
 
 
 def test_what_a_processor_cannot_do_shows_in_its_class(monkeypatch: pytest.MonkeyPatch) -> None:

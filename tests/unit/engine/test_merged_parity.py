@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from services.replica_worker.engine.port import AdapterSpec
-from services.replica_worker.engine.torch.adapter import read_adapter
+from services.replica_worker.engine.torch.adapter import read_file
 from services.replica_worker.engine.torch.build import build
 from services.replica_worker.engine.torch.config import MODULES, read_config
 from services.replica_worker.engine.torch.layout import lay_out
@@ -73,8 +73,8 @@ def case(tiny: Path, folder: Path, option: tuple[str, RandomAdapter], dtype: tor
 
 def unmerged(case: Case, dtype: Literal["float32", "bfloat16"]) -> torch.Tensor:
     parts = build(case.base, msgspec.structs.replace(POLICY, rank_limit=64, dtype=dtype))
-    adapter = read_adapter(case.peft / "adapter_model.safetensors", case.spec, parts.limits)
-    parts.slots.store(1, lay_out(adapter, parts.limits.model, parts.kernels))
+    adapter = read_file(case.peft / "adapter_model.safetensors", case.spec, parts.limits)
+    parts.slots.store(1, lay_out(adapter, parts.limits, parts.kernels))
     return logits_of(parts, [(0, len(PROMPT))], slot=1)
 
 

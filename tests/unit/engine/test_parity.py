@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from services.replica_worker.engine.port import AdapterSpec
-from services.replica_worker.engine.torch.adapter import read_adapter, scale_of
+from services.replica_worker.engine.torch.adapter import read_file, scale_of
 from services.replica_worker.engine.torch.build import Parts, build
 from services.replica_worker.engine.torch.layout import lay_out
 from tests.support.parity import POLICY, VARIANTS, assert_close, logits_of, reference, variant_folder
@@ -52,7 +52,7 @@ def loaded(tiny_folder: Path, tmp_path: Path, adapter: RandomAdapter) -> tuple[P
     parts = build(tiny_folder, POLICY)
     for slot, one in ((2, RandomAdapter(seed=99)), (1, adapter)):
         path, spec = write_adapter(tmp_path, one, parts.info.base_model_hash)
-        parts.slots.store(slot, lay_out(read_adapter(path, spec, parts.limits), parts.limits.model, parts.kernels))
+        parts.slots.store(slot, lay_out(read_file(path, spec, parts.limits), parts.limits, parts.kernels))
     return parts, path, spec
 
 

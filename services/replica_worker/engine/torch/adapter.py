@@ -7,23 +7,40 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
 
 from services.replica_worker.engine.port import AdapterSpec, AdapterUnusable
 from shared.merging import terms
 
 from .config import MODULES, ModelConfig
+from .stored import DTYPES, Stored, StoredFile, numbers_of, read_stored
 
 _TENSOR_NAME = re.compile(
     r"base_model\.model\.model\.layers\.(\d{1,5})\.((?:self_attn|mlp)\.\w+)\.lora_([AB])\.weight", re.ASCII
 )
 _LITERAL_PATTERN = re.compile(r"[\w.]+", re.ASCII)
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 Place = tuple[int, str]
 """(layer, module): where in the model a pair of tensors belongs."""
+
+
+class FileModule(msgspec.Struct, frozen=True):
+    """Where a file has `a` [rank, in] and `b` [out, rank]; `scale` is alpha / r or alpha / √r."""
+
+    a: Stored
+    b: Stored
+    rank: int
+    scale: float
+
+
+class AdapterFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of which everything is checked but its numbers, which stand in `body`. `modules` has an entry for every
+    place that it adapts, in order."""
+
+    spec: AdapterSpec
+    body: np.ndarray
+    modules: Mapping[Place, FileModule]
 
 
 class HostModule(msgspec.Struct, frozen=True):
@@ -50,16 +67,42 @@ class AdapterLimits(msgspec.Struct, frozen=True, kw_only=True):
     dtype: torch.dtype
 
 
-def read_adapter(path: Path, spec: AdapterSpec, limits: AdapterLimits) -> CheckedAdapter:
-    """Read the whole file and check everything that could give wrong numbers later.
+def read_file(path: Path, spec: AdapterSpec, limits: AdapterLimits) -> AdapterFile:
+    """Read the whole file and check everything that could give wrong numbers later, but for the numbers themselves.
 
     Blocking. Raises AdapterUnusable with one sentence that names the tensor or the field.
     """
     _check_spec(spec, limits)
-    pairs = _pair_up(_tensors(path))
+    stored = _stored(path)
+    pairs = _pair_up(stored.tensors)
     _check_targets(pairs, spec)
     modules = {place: _module(place, pair, spec, limits) for place, pair in sorted(pairs.items())}
+    return AdapterFile(spec=spec, body=stored.body, modules=modules)
+
+
+def read_adapter(path: Path, spec: AdapterSpec, limits: AdapterLimits) -> CheckedAdapter:
+    """`read_file`, and its numbers checked and as tensors of the engine's dtype.
+
+    Blocking. Raises AdapterUnusable with one sentence that names the tensor or the field.
+    """
+    file = read_file(path, spec, limits)
+
+    def side(place: Place, name: str, stored: Stored) -> torch.Tensor:
+        converted = numbers_of(file.body, stored).to(limits.dtype)
+        if not bool(converted.isfinite().all()):
+            raise not_finite(place, name)
+        return converted.t()
+
+    modules = {
+        place: HostModule(side(place, "A", module.a), side(place, "B", module.b), module.scale)
+        for place, module in file.modules.items()
+    }
     return CheckedAdapter(spec=spec, modules=modules)
+
+
+def not_finite(place: Place, side: str) -> AdapterUnusable:
+    """`side` is A or B. Numbers that leave the engine's dtype are not finite either."""
+    return AdapterUnusable(f"layers.{place[0]}.{place[1]}.lora_{side} holds NaN or Inf")
 
 
 def rank_of(spec: AdapterSpec, place: Place) -> int:
@@ -91,23 +134,22 @@ def _check_spec(spec: AdapterSpec, limits: AdapterLimits) -> None:
         raise AdapterUnusable(f"rank {wrong} is outside this pool's 1 to {limits.rank_limit}")
 
 
-def _tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read into memory first: a file that is cut short under a memory map would end the process."""
+def _stored(path: Path) -> StoredFile:
     try:
-        return load(path.read_bytes())
+        return read_stored(path)
     except OSError as error:
         raise AdapterUnusable(f"{path.name} cannot be read: {error.strerror or error}") from error
-    except (SafetensorError, ValueError, KeyError) as error:
+    except ValueError as error:
         raise AdapterUnusable(f"{path.name} is not a whole safetensors file: {error}") from error
 
 
-def _pair_up(tensors: Mapping[str, torch.Tensor]) -> dict[Place, dict[str, torch.Tensor]]:
-    pairs: dict[Place, dict[str, torch.Tensor]] = {}
+def _pair_up(tensors: Mapping[str, Stored]) -> dict[Place, dict[str, Stored]]:
+    pairs: dict[Place, dict[str, Stored]] = {}
     for name, tensor in tensors.items():
         match = _TENSOR_NAME.fullmatch(name)
         if match is None:
             raise AdapterUnusable(f"{name} is not a LoRA tensor that this engine applies")
-        if tensor.dtype not in _DTYPES:
+        if tensor.dtype not in DTYPES:
             raise AdapterUnusable(f"{name} is {tensor.dtype}, not a 16- or 32-bit float")
         layer, module, side = match.groups()
         pairs.setdefault((int(layer), module), {})[side] = tensor
@@ -126,26 +168,20 @@ def _check_targets(pairs: Mapping[Place, object], spec: AdapterSpec) -> None:
         raise AdapterUnusable(f"{module} is a target module but the file has no tensors for it")
 
 
-def _module(place: Place, pair: Mapping[str, torch.Tensor], spec: AdapterSpec, limits: AdapterLimits) -> HostModule:
+def _module(place: Place, pair: Mapping[str, Stored], spec: AdapterSpec, limits: AdapterLimits) -> FileModule:
     layer, module = place
     if module not in MODULES or layer >= limits.model.layers:
         raise AdapterUnusable(f"layers.{layer}.{module} does not exist in this base model")
     out, inner = limits.model.shape_of(module)
     rank = rank_of(spec, place)
-    a = _side(pair, place, "A", (rank, inner), limits.dtype)
-    b = _side(pair, place, "B", (out, rank), limits.dtype)
-    return HostModule(a.t(), b.t(), scale_of(spec, place))
+    a, b = _side(pair, place, "A", (rank, inner)), _side(pair, place, "B", (out, rank))
+    return FileModule(a, b, rank, scale_of(spec, place))
 
 
-def _side(
-    pair: Mapping[str, torch.Tensor], place: Place, side: str, shape: tuple[int, int], dtype: torch.dtype
-) -> torch.Tensor:
+def _side(pair: Mapping[str, Stored], place: Place, side: str, shape: tuple[int, int]) -> Stored:
     name = f"layers.{place[0]}.{place[1]}.lora_{side}"
     if side not in pair:
         raise AdapterUnusable(f"{name} is missing beside its other half")
-    if tuple(pair[side].shape) != shape:
-        raise AdapterUnusable(f"{name} is {tuple(pair[side].shape)}, expected {shape}")
-    converted = pair[side].to(dtype)
-    if not bool(converted.isfinite().all()):
-        raise AdapterUnusable(f"{name} holds NaN or Inf")
-    return converted
+    if pair[side].shape != shape:
+        raise AdapterUnusable(f"{name} is {pair[side].shape}, expected {shape}")
+    return pair[side]

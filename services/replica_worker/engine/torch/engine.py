@@ -24,7 +24,7 @@ from services.replica_worker.engine.port import (
 )
 from services.replica_worker.engine.sequence import Sequence
 
-from .adapter import read_adapter
+from .adapter import read_file
 from .build import Parts, build
 from .layout import TorchAdapter, fingerprint_of, lay_out
 from .policy import TorchPolicy
@@ -64,8 +64,8 @@ class TorchEngine:
         parts = self._started()
 
         def read() -> TorchAdapter:
-            checked, pinned = read_adapter(path, spec, parts.limits), self._policy.device != "cpu"
-            return lay_out(checked, parts.limits.model, parts.kernels, pinned)
+            file, pinned = read_file(path, spec, parts.limits), self._policy.device != "cpu"
+            return lay_out(file, parts.limits, parts.kernels, pinned)
 
         return await asyncio.to_thread(read)
 

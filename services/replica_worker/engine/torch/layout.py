@@ -16,9 +16,9 @@ import torch
 
 from services.replica_worker.engine.port import AdapterSpec
 
-from .adapter import CheckedAdapter, HostModule
+from .adapter import AdapterFile, AdapterLimits, not_finite
 from .config import MODULES, ModelConfig, read_config
-from .kernels.port import RANK_MULTIPLE, Kernels
+from .kernels.port import RANK_MULTIPLE, Kernels, Side
 from .policy import TorchPolicy
 
 LAYOUT = 1
@@ -59,30 +59,26 @@ def padded(rank: int) -> int:
     return -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE
 
 
-def lay_out(adapter: CheckedAdapter, config: ModelConfig, kernels: Kernels, pinned: bool = False) -> TorchAdapter:
-    """Blocking. `pinned` host memory is what a GPU copies from without a detour."""
-    places = np.zeros((modules_of(config), 3), np.int64)
-    scales = np.zeros(modules_of(config), np.float32)
+def lay_out(file: AdapterFile, limits: AdapterLimits, kernels: Kernels, pinned: bool = False) -> TorchAdapter:
+    """Blocking. `pinned` host memory is what a GPU copies from without a detour.
+
+    Raises AdapterUnusable for numbers that are not finite in the engine's dtype, naming the tensor.
+    """
+    places = np.zeros((modules_of(limits.model), 3), np.int64)
+    scales = np.zeros(modules_of(limits.model), np.float32)
+    sides: list[Side] = []
     end = 0
-    for (layer, name), module in adapter.modules.items():
-        number, rank = layer * len(MODULES) + MODULES.index(name), padded(module.a.shape[1])
-        places[number] = end, end + rank * module.a.shape[0], rank
-        scales[number] = module.scale
-        end += rank * (module.a.shape[0] + module.b.shape[1])
-    dtype = next(iter(adapter.modules.values())).a.dtype
-    weights = torch.empty(end, dtype=dtype, pin_memory=pinned)
-    for (layer, name), module in adapter.modules.items():
-        begin, middle, rank = places[layer * len(MODULES) + MODULES.index(name)].tolist()
-        _fill(weights, (begin, middle), module, rank, kernels)
-    return TorchAdapter(spec=adapter.spec, weights=weights, places=places, scales=scales)
-
-
-def _fill(weights: torch.Tensor, at: tuple[int, int], module: HostModule, rank: int, kernels: Kernels) -> None:
-    a = torch.zeros((rank, module.a.shape[0]), dtype=weights.dtype)
-    b = torch.zeros((rank, module.b.shape[1]), dtype=weights.dtype)
-    a[: module.a.shape[1]], b[: module.b.shape[0]] = module.a.t(), module.b
-    weights[at[0] : at[0] + a.numel()] = kernels.pack_a(a)
-    weights[at[1] : at[1] + b.numel()] = kernels.pack_b(b)
+    for (layer, name), module in file.modules.items():
+        number, rank = layer * len(MODULES) + MODULES.index(name), padded(module.rank)
+        a, b = Side(module.a, end, rank, False), Side(module.b, end + rank * module.a.shape[1], rank, True)
+        places[number], scales[number] = (a.at, b.at, rank), module.scale
+        sides += [a, b]
+        end = b.at + rank * module.b.shape[0]
+    weights = torch.empty(end, dtype=limits.dtype, pin_memory=pinned)
+    broken = kernels.pack(weights, file.body, sides)
+    if broken is not None:
+        raise not_finite(list(file.modules)[broken // 2], "AB"[broken % 2])
+    return TorchAdapter(spec=file.spec, weights=weights, places=places, scales=scales)
 
 
 def fingerprint_of(weights: torch.Tensor, places: np.ndarray, scales: np.ndarray) -> str:

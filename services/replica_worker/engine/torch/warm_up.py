@@ -12,9 +12,10 @@ import torch
 from services.replica_worker.engine.port import BASE_SLOT
 
 from .cache import KvCache
-from .kernels.port import Kernels, Rows
+from .kernels.port import RANK_MULTIPLE, Kernels, Rows, Side
 from .model import LlamaModel, Step
 from .steps import adapted_parts
+from .stored import Stored
 from .workspace import Workspace
 
 _log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ def warm_up(model: LlamaModel, cache: KvCache, workspace: Workspace) -> None:
     began_s = time.perf_counter()
     for slot in (0, BASE_SLOT) if model.has_slots else (BASE_SLOT,):
         model.forward(_step(1, 1, slot, model), cache)
+    _pack(model.kernels, workspace.of(1).x.tensor.dtype)
     compiled_s = time.perf_counter()
     for rows in workspace.row_classes:
         model.multiply(rows)
@@ -36,6 +38,13 @@ def warm_up(model: LlamaModel, cache: KvCache, workspace: Workspace) -> None:
         len(workspace.row_classes),
         time.perf_counter() - compiled_s,
     )
+
+
+def _pack(kernels: Kernels, dtype: torch.dtype) -> None:
+    """One module's A, as the first adapter will be read."""
+    side = Side(Stored("F32", (RANK_MULTIPLE, 16), 0), 0, RANK_MULTIPLE, False)
+    count = RANK_MULTIPLE * 16
+    kernels.pack(torch.empty(count, dtype=dtype), np.zeros(4 * count, np.uint8), [side])
 
 
 def _step(count: int, sampled: int, slot: int, model: LlamaModel) -> Step:

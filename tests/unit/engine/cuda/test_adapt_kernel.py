@@ -12,9 +12,9 @@ from services.replica_worker.engine.torch.config import ModelConfig, RopeConfig
 from services.replica_worker.engine.torch.kernels.cuda import adapt as adapting
 from services.replica_worker.engine.torch.kernels.cuda.adapt import Tiles
 from services.replica_worker.engine.torch.kernels.port import Packed
-from services.replica_worker.engine.torch.layout import lay_out
 from services.replica_worker.engine.torch.slots import AdapterSlots
 from services.replica_worker.engine.torch.steps import adapted_parts
+from tests.support.file_in_memory import laid_out
 from tests.support.triton_kernels import interpreted_kernels, sent
 
 KERNELS = interpreted_kernels()
@@ -62,7 +62,7 @@ def adapter(slot: int, dtype: torch.dtype) -> CheckedAdapter:
 def filled(dtype: torch.dtype) -> AdapterSlots:
     slots = AdapterSlots(CONFIG, len(RANKS), max(RANKS), torch.empty(0, dtype=dtype), KERNELS)
     for slot in range(len(RANKS)):
-        slots.store(slot, lay_out(adapter(slot, dtype), CONFIG, KERNELS))
+        slots.store(slot, laid_out(adapter(slot, dtype), CONFIG, KERNELS))
     return slots
 
 

@@ -14,7 +14,7 @@ from services.replica_worker.engine.port import BASE_SLOT
 from services.replica_worker.engine.sequence import Sequence
 from services.replica_worker.engine.torch import build as building
 from services.replica_worker.engine.torch import warm_up as warming_up
-from services.replica_worker.engine.torch.adapter import read_adapter
+from services.replica_worker.engine.torch.adapter import read_file
 from services.replica_worker.engine.torch.build import Parts, build
 from services.replica_worker.engine.torch.config import read_config
 from services.replica_worker.engine.torch.kernels.cuda.inbox import Inbox
@@ -57,7 +57,7 @@ def engine(tiny_folder: Path, scratch: Path) -> Parts:
     parts = build(tiny_folder, POLICY)
     for slot in range(POLICY.slots):
         path, spec = write_adapter(scratch, RandomAdapter(seed=slot), parts.info.base_model_hash)
-        adapter = lay_out(read_adapter(path, spec, parts.limits), parts.limits.model, parts.kernels)
+        adapter = lay_out(read_file(path, spec, parts.limits), parts.limits, parts.kernels)
         parts.slots.store(slot, adapter)
     return parts
 
@@ -148,3 +148,15 @@ def test_arrays_are_sent_in_one_piece_and_lie_where_they_lay() -> None:
     assert first[0].tolist() == [7] * 5
     with pytest.raises(ValueError, match="larger than 32"):
         inbox.send([np.zeros(33)])
+
+
+def test_an_engine_of_cuda_kernels_warms_up(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr(building, "kernels_for", lambda device, threads: interpreted_kernels())
+    monkeypatch.setattr(
+        building,
+        "runner_for",
+        lambda device, model, workspace, blocks: Runner(model, workspace, blocks, recorder.capture),
+    )
+    building.build(tiny_folder, TorchPolicy(slots=1, max_rows=2, max_context_tokens=32, prefill_chunk_tokens=16))
+    assert recorder.captured == 2, "four rows, with adapters and without"

@@ -2,7 +2,7 @@
 
 Up to four rows of one slot are computed together, so that its weights are read and widened once for all of
 them; each row's own arithmetic is the same in company and alone. The weights are read front to back, once for
-every four rows (see `CpuKernels.pack_a`).
+every four rows (see `pack.py`).
 """
 
 from __future__ import annotations

@@ -12,14 +12,16 @@ import torch
 from .adapt import adapt
 from .attend import attend
 from .crew import Crew
-from .lanes import WIDTH
-from .port import RANK_MULTIPLE, Adapted, LayerCache, Norm, Packed, Rope, Rows, Stacks
+from .pack import BFLOAT16, FLOAT16, FLOAT32, HALVES, pack
+from .port import Adapted, LayerCache, Norm, Packed, Rope, Rows, Side, Stacks
 from .rotary import place
 from .rowwise import add_norm, best, gate, norm
 
 _WORTH_ROWS = 8
 _WORTH_TOKENS = 4096
 """Below these a part is done sooner than another thread is woken."""
+
+_KINDS = {"F32": FLOAT32, "F16": FLOAT16, "BF16": BFLOAT16}
 
 
 class CpuKernels:
@@ -36,15 +38,10 @@ class CpuKernels:
     def index(self, values: Any) -> np.ndarray:
         return np.ascontiguousarray(values, dtype=np.int64)
 
-    def pack_a(self, a: torch.Tensor) -> torch.Tensor:
-        """[r / 4, in / 16, 4, 16]: four ranks of sixteen inputs side by side."""
-        rank, inner = a.shape
-        return a.view(rank // RANK_MULTIPLE, RANK_MULTIPLE, inner // WIDTH, WIDTH).permute(0, 2, 1, 3).reshape(-1)
-
-    def pack_b(self, b: torch.Tensor) -> torch.Tensor:
-        """[out / 16, r, 16]: all ranks of sixteen outputs side by side."""
-        rank, out = b.shape
-        return b.view(rank, out // WIDTH, WIDTH).permute(1, 0, 2).reshape(-1)
+    def pack(self, into: torch.Tensor, body: np.ndarray, sides: Sequence[Side]) -> int | None:
+        table = [_side(side) for side in sides]
+        first = pack(self.view(into), body.view(np.uint16), self.index(table), HALVES)
+        return first if first < len(sides) else None
 
     def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
         """One memcpy on the caller's thread: torch would take the cores that the steps run on."""
@@ -85,3 +82,10 @@ class CpuKernels:
         token_ids, finite = np.empty(len(logits), np.int64), np.empty(len(logits), np.bool_)
         best(logits, token_ids, finite)
         return token_ids.tolist(), finite.tolist()
+
+
+def _side(side: Side) -> tuple[int, ...]:
+    """As `pack` takes it: everything a file has is a multiple of 16 bits."""
+    stored = side.stored
+    width, rank = stored.shape if side.turned else stored.shape[::-1]
+    return stored.begin // 2, _KINDS[stored.dtype], rank, width, side.at, side.rank, side.turned

@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+
+from services.replica_worker.engine.torch.stored import Stored
 
 Array = Any
 """What `Kernels.view` returns."""
@@ -79,6 +82,16 @@ class Norm(NamedTuple):
     epsilon: float
 
 
+class Side(NamedTuple):
+    """A or, `turned`, B of one module, on its way from the file to element `at` of an adapter's memory, where it has
+    `rank` ranks, a multiple of RANK_MULTIPLE."""
+
+    stored: Stored
+    at: int
+    rank: int
+    turned: bool
+
+
 class Kernels(Protocol):
     """`parts` arguments are what `split_*` made of the whole: each is one thread's or stream's share."""
 
@@ -86,11 +99,10 @@ class Kernels(Protocol):
     def index(self, values: Any) -> Array:
         """An int64 array as the other methods take it, from a numpy one or nested lists."""
 
-    def pack_a(self, a: torch.Tensor) -> torch.Tensor:
-        """A [r, in], r a multiple of RANK_MULTIPLE, in the flat order in which `adapt` reads it."""
-
-    def pack_b(self, b: torch.Tensor) -> torch.Tensor:
-        """B [r, out] (transposed against the file), likewise."""
+    def pack(self, into: torch.Tensor, body: np.ndarray, sides: Sequence[Side]) -> int | None:
+        """Fill `into`, the flat host memory of one adapter, with all of its sides in the order in which `adapt` reads
+        them, ranks padded with zeros, as numbers rounded to nearest even. `body` is the file's. Returns the first side
+        with a number that is not finite then, None for none. Runs beside steps, on another thread."""
 
     def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
         """Fill `into` on the device from host memory of the same shape; blocks until it is there. Runs beside

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from services.replica_worker.engine.torch.kernels.port import Adapted, LayerCache, Norm, Packed, Rope, Rows, Stacks
+from services.replica_worker.engine.torch.kernels.port import (
+    Adapted,
+    LayerCache,
+    Norm,
+    Packed,
+    Rope,
+    Rows,
+    Side,
+    Stacks,
+)
+from services.replica_worker.engine.torch.stored import numbers_of
 
 from . import rowwise
 from .adapt import LINES, Tiles, adapt
@@ -40,11 +50,10 @@ class CudaKernels:
     def index(self, values: Any) -> np.ndarray:
         return np.ascontiguousarray(values, dtype=np.int64)
 
-    def pack_a(self, a: torch.Tensor) -> torch.Tensor:
-        return a.reshape(-1)
-
-    def pack_b(self, b: torch.Tensor) -> torch.Tensor:
-        return b.reshape(-1)
+    def pack(self, into: torch.Tensor, body: np.ndarray, sides: Sequence[Side]) -> int | None:
+        """Rank after rank, A [r, in] and B [r, out]."""
+        broken = (number for number, side in enumerate(sides) if not _packed(into, body, side))
+        return next(broken, None)
 
     def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
         self._streams.load(into, source)
@@ -96,3 +105,12 @@ class CudaKernels:
         """y with what is owed to it; afterwards nothing is."""
         owed, self._owed = self._owed, None
         return owed if owed is not None and owed.y is y else Share(y, None, None)
+
+
+def _packed(into: torch.Tensor, body: np.ndarray, side: Side) -> bool:
+    """Whether all of it is finite."""
+    numbers = numbers_of(body, side.stored)
+    ranks = numbers.t() if side.turned else numbers
+    place = into[side.at : side.at + side.rank * ranks.shape[1]].view(side.rank, ranks.shape[1])
+    place[: len(ranks)], place[len(ranks) :] = ranks, 0
+    return bool(place.isfinite().all())

@@ -31,8 +31,8 @@ _PER_ROW = 16
 
 
 class Runner:
-    """What the engine uses in the place of a model on a CPU: the same `kernels`, `device` and `forward`, for steps
-    whose arrays are on the host."""
+    """What the engine uses in the place of a model on a CPU: the same `kernels`, `device`, `has_slots`, `multiply` and
+    `forward`, for steps whose arrays are on the host."""
 
     device = torch.device("cpu")
 
@@ -41,6 +41,13 @@ class Runner:
         self._model, self._workspace, self._width, self._capture = model, workspace, context_blocks, capture
         self._inbox = Inbox(workspace.row_classes[-1] * (_PER_ROW + context_blocks) + 64, model.device)
         self._graphs: dict[tuple[int, bool], Launch] = {}
+
+    @property
+    def has_slots(self) -> bool:
+        return self._model.has_slots
+
+    def multiply(self, rows: int) -> None:
+        self._model.multiply(rows)
 
     def forward(self, step: Step, cache: KvCache) -> Activation:
         """See `LlamaModel.forward`. The first step of a class also runs it with and without adapters."""
