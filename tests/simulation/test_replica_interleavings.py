@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from loadtest.one_replica import Ask, OneReplica, Plan, Told
 from services.replica_worker.core.slot import SlotState
 from services.replica_worker.engine.port import AdapterUnusable
 from services.replica_worker.engine.timed.policy import TimedPolicy
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.tiers.slot_reference import SlotReference
 from shared.messages.desired import AdapterRecord
 from tests.simulation.schedule_world import BASE_HASH, LOAD_S, STEP_S, plan, write_adapters
@@ -44,6 +46,7 @@ class Storm:
         )
         self.replica = OneReplica(where, self.engine, LoopClock())
         self.told: list[Told] = []
+        self._operations: list[asyncio.Task[None]] = []
 
     async def blow(self) -> None:
         async with self.replica.running():
@@ -54,6 +57,8 @@ class Storm:
                 await self._something(at, records)
             await self._all_over(watching)
             self.engine.faults.clear()
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*self._operations)
             loader = self.replica.replica.loader
             async with asyncio.timeout(PATIENCE_S):
                 await loader.calm()
@@ -79,6 +84,8 @@ class Storm:
     async def _something(self, at: int, records: list[AdapterRecord]) -> None:
         if self.draw.random() < 0.15:
             self.engine.fail(self.draw.choice(["load", "read"]), AdapterUnusable("planted"))
+        if self.draw.random() < 0.15:
+            self._operations.append(asyncio.create_task(self._operate(self.draw.choice(records))))
         ask = Ask(
             request_id=f"r{at}",
             tenant_id=self.draw.choice("xyz"),
@@ -90,6 +97,15 @@ class Storm:
         await self._pass_time()
         if self.draw.random() < 0.4:
             await self.replica.cancel(self.draw.choice(self.told).ask.request_id)
+
+    async def _operate(self, record: AdapterRecord) -> None:
+        """What an operator may ask for beside requests."""
+        loader = self.replica.replica.loader
+        with suppress(AdapterFailed, AdapterUnavailable):
+            if self.draw.random() < 0.5:
+                await loader.bring(record, "gpu")
+            else:
+                await loader.drop(record.key)
 
     async def _pass_time(self) -> None:
         """A few turns of the loop, so that what comes next may fall between any two awaits; or a while."""

@@ -77,7 +77,7 @@ class Room:
         wanted: list[tuple[Place, float | None]] = []
         for place in sorted(idle, key=lambda place: (not place.closing, place.last_used_s)):
             waiting = [line[0] for line in self._lines_of.get(place.key, ()) if line]
-            if place.closing or not waiting:
+            if not waiting or (place.closing and not any(each.paused for each in waiting)):
                 unwanted.append((place, None))
             elif (least := self._order.least_of(waiting)) is not None:
                 wanted.append((place, least))
@@ -88,7 +88,9 @@ class Room:
             return False
         quantum_s = self._policy.round_s if first.paused else self._policy.quantum_s
         over = self._view.now_s - place.ready_since_s >= quantum_s
-        return (over or place.closing) and self._order.may_stop(first, place.slot)
+        # Whom a slot was closed for is aged. Others would take it from each other every step.
+        due = over or (place.closing and self._order.is_aged(first))
+        return due and self._order.may_stop(first, place.slot)
 
 
 def operation_is_late(view: DispatchView, policy: DispatchPolicy) -> bool:

@@ -7,7 +7,7 @@ load and the first token of the request that waited for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from services.replica_worker.core.slot import Place, Slot, SlotState
@@ -22,8 +22,8 @@ class SlotTable:
     impossible raise ValueError."""
 
     count: int
-    is_awaited: Callable[[AdapterKey], bool] = field(init=False, default_factory=lambda: lambda key: False)
-    """Whether answers that are paused need it: as good as a reference, but against those who wait for a slot."""
+    awaited: Collection[AdapterKey] = field(init=False, default=frozenset())
+    """Those that paused answers go on with: in use, and no more of them are without a slot than there are slots."""
     turnover: Turnover = field(init=False, default_factory=Turnover)
     _slots: list[Slot] = field(init=False)
     _slot_of: dict[AdapterKey, int] = field(init=False, default_factory=dict)
@@ -75,7 +75,7 @@ class SlotTable:
 
         From here on the adapter is not resident; `finish_clear` makes the slot free again.
         """
-        if self.is_awaited(key):
+        if key in self.awaited:
             return InUse(reason="answers that are paused go on with it")
         if (index := self._slot_of.get(key)) is None:
             return None
@@ -136,7 +136,7 @@ class SlotTable:
     def in_use(self, key: AdapterKey) -> bool:
         """Has references, a load in flight, or answers that are paused."""
         index = self._slot_of.get(key)
-        return self.is_awaited(key) or (index is not None and not self._slots[index].idle)
+        return key in self.awaited or (index is not None and not self._slots[index].idle)
 
     @property
     def resident(self) -> tuple[AdapterKey, ...]:
@@ -188,10 +188,10 @@ class SlotTable:
         return next((slot for slot in self._slots if slot.state is SlotState.EMPTY), None)
 
     def _least_recently_used(self) -> Slot | None:
-        """Of the idle ones; those with an adapter that is awaited only if they were closed for somebody."""
-        idle = (slot for slot in self._slots if slot.idle)
-        can = [slot for slot in idle if slot.closing or not (slot.key and self.is_awaited(slot.key))]
-        return min(can, key=lambda slot: (slot.last_used_s, slot.index), default=None)
+        away = sum(key not in self._slot_of for key in self.awaited)
+        kept = self.awaited if away >= self.count else ()
+        idle = [slot for slot in self._slots if slot.idle and slot.key not in kept]
+        return min(idle, key=lambda slot: (slot.key in self.awaited, slot.last_used_s, slot.index), default=None)
 
     def _in_state(self, slot: int, state: SlotState) -> Slot:
         held = self._slots[slot]

@@ -45,7 +45,7 @@ class Dispatcher:
         self.waits: Mapping[str, int] = {}
         """How many waited for what when it last decided: "row", "load" or "slot"."""
         means.loader.slots.listen(self.wake)
-        means.loader.slots.table.is_awaited = self._room.awaits
+        means.loader.slots.table.awaited = self._room.awaited
 
     @property
     def handed(self) -> int:

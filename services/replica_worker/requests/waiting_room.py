@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from services.replica_worker.core.dispatch_view import Share, Waiting
@@ -44,7 +44,7 @@ class WaitingRoom:
     def __init__(self) -> None:
         self.counters = TokenCounters()
         self._tickets: dict[str, Ticket] = {}
-        self._paused: Counter[AdapterKey | None] = Counter()
+        self._paused: Counter[AdapterKey] = Counter()
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -68,13 +68,15 @@ class WaitingRoom:
     def shares(self, tenants: Iterable[str]) -> dict[str, Share]:
         return {each: Share(self.counters.of(each), self.counters.weight(each)) for each in tenants}
 
-    def awaits(self, key: AdapterKey) -> bool:
-        """Answers that are paused go on with it."""
-        return self._paused[key] > 0
+    @property
+    def awaited(self) -> Collection[AdapterKey]:
+        """Adapters that paused answers go on with, whenever that is looked at."""
+        return self._paused.keys()
 
     def enter(self, ticket: Ticket) -> None:
         request = ticket.running.request
-        self._paused[ticket.key] += ticket.paused
+        if ticket.paused and ticket.key is not None:
+            self._paused[ticket.key] += 1
         self._tickets[request.request_id] = ticket
         self.counters.enter(request.tenant_id)
 
@@ -104,7 +106,8 @@ class WaitingRoom:
 
     def _take_out(self, ticket: Ticket) -> None:
         del self._tickets[ticket.running.request.request_id]
-        self._paused[ticket.key] -= ticket.paused
-        if not self._paused[ticket.key]:
-            del self._paused[ticket.key]
+        if ticket.paused and ticket.key is not None:
+            self._paused[ticket.key] -= 1
+            if not self._paused[ticket.key]:
+                del self._paused[ticket.key]
         self.counters.leave(ticket.running.request.tenant_id)

@@ -92,3 +92,19 @@ def test_whoever_returns_makes_no_room_where_too_many_are_away_already() -> None
     """Operations may have taken slots."""
     away = [waiting(f"r{at}", f"away-{at}", paused=True, passed_over_since_s=8.0) for at in range(3)]
     assert paused(decide_busy(*away)) == []
+
+
+def test_a_slot_that_was_closed_for_another_keeps_its_round_against_those_who_were_paused() -> None:
+    table = table_of(2, "a", "b", running=("a", "b"))
+    table.close_only(0)
+    again = waiting("again", "c", tenant_id="a", paused=True, passed_over_since_s=0.4)
+    for now_s, expected in ((0.9, []), (1.5, [0])):
+        assert paused(decide(table, again, rows=0, pausable={0: frozenset({"a"})}, now_s=now_s)) == expected
+
+
+def test_a_closed_slot_is_not_taken_from_those_who_return_to_it() -> None:
+    table = table_of(1, "a")
+    table.close_only(0)
+    again, old = waiting("again", "a", paused=True), waiting("old", "c", passed_over_since_s=5.0)
+    assert loaded(decide(table, again, old, rows=0)) == []
+    assert loaded(decide(table, waiting("new", "a"), old, rows=0)) == [("c", 0)]
