@@ -33,13 +33,18 @@ class FirstToken(msgspec.Struct, frozen=True, kw_only=True, tag="first_token"):
     adapted: bool = False
 
 
+Loading = Literal["none", "steady", "back_to_back"]
+LOADS_PER_S = 10
+"""How often an adapter sets out from disk to a slot while loads are steady."""
+
+
 class Gaps(msgspec.Struct, frozen=True, kw_only=True, tag="gaps"):
-    """The times (s) between steps of `rows` streams of as many adapters; with `loading`, an adapter begins its way
-    from disk to a slot at every step unless the one before is still under way."""
+    """The times (s) between steps of `rows` streams of as many adapters while others come from disk into slots, one
+    after the other."""
 
     rows: int
     steps: int
-    loading: bool
+    loading: Loading
 
 
 class Loads(msgspec.Struct, frozen=True, kw_only=True, tag="loads"):

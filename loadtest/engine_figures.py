@@ -103,13 +103,20 @@ def _loading(visits: Visits) -> dict[str, Figure]:
         figures[f"copy_ms.{tier}"] = _figure("", _middle([copy * 1000 for _, copy in pairs]), "ms")
         name = f"{tier}_vs_copy"
         figures[name] = _figure(name, _middle([load / copy for load, copy in pairs]), "")
-    quiet, loading = (
-        [quantile(gaps, 0.99) for gaps in visits.get(f"gaps.{kind}", ())] for kind in ("quiet", "loading")
+    return figures | _gaps(visits)
+
+
+def _gaps(visits: Visits) -> dict[str, Figure]:
+    """The long gaps between steps, and how many times as long loads make them."""
+    figures = {}
+    quiet, steady, back_to_back = (
+        [quantile(gaps, 0.99) for gaps in visits.get(f"gaps.{kind}", ())] for kind in ("none", "steady", "back_to_back")
     )
-    figures["itl_p99_ms.quiet"] = _figure("", _middle([gap * 1000 for gap in quiet]), "ms")
-    figures["itl_p99_ms.loading"] = _figure("", _middle([gap * 1000 for gap in loading]), "ms")
-    ratio = _middle([after / before for before, after in zip(quiet, loading, strict=True)])
-    figures["itl_p99_loading_ratio"] = _figure("itl_p99_loading_ratio", ratio, "")
+    for kind, gaps in (("quiet", quiet), ("loading", steady), ("back_to_back", back_to_back)):
+        figures[f"itl_p99_ms.{kind}"] = _figure("", _middle([gap * 1000 for gap in gaps]), "ms")
+    for name, gaps in (("itl_p99_loading_ratio", steady), ("itl_p99_loading_ratio.back_to_back", back_to_back)):
+        ratio = _middle([after / before for before, after in zip(quiet, gaps, strict=True)])
+        figures[name] = _figure(name, ratio, "")
     return figures
 
 

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,26 @@ class Loader:
             raise ValueError(f"{self._files[at]} is not what it was")
         await self._engine.load(slot, await self._engine.read(self._files[at], self._specs[at]))
         return slot
+
+    @asynccontextmanager
+    async def loading(self, every_s: float | None) -> AsyncIterator[None]:
+        """Within the block adapters come from disk into slots, one at a time: each `every_s` after the one before, or
+        when that one is there if it takes longer. None: no adapters. A load that fails ends the block."""
+        over = asyncio.Event()
+
+        async def load_until_over(pause_s: float) -> None:
+            due_s = time.perf_counter()
+            while not over.is_set():
+                await self.disk_to_slot()
+                due_s = max(due_s + pause_s, time.perf_counter())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(over.wait(), due_s - time.perf_counter())
+
+        async with asyncio.TaskGroup() as group:
+            if every_s is not None:
+                group.create_task(load_until_over(every_s))
+            yield
+            over.set()
 
     async def pairs(self, case: Loads, folder: Path) -> Answer:
         """See Loads: load, copy, load, copy … of the adapters in turn. `folder` is for files that come and go."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from loadtest.engine_cases import ColdStart, Decode, FirstToken, Gaps, Loads, Question, Thrash, Tier
+from loadtest.engine_cases import ColdStart, Decode, FirstToken, Gaps, Loading, Loads, Question, Thrash, Tier
 
 OURS, TRANSFORMERS, PEFT, VLLM, VLLM_LORA = "ours", "transformers", "peft", "vllm", "vllm_lora"
 REPLICA = "replica"
@@ -110,7 +110,8 @@ def _one_request() -> Iterator[Visit]:
 
 
 def _loads() -> Iterator[Visit]:
-    for key, loading in (("gaps.quiet", False), ("gaps.loading", True)):
-        yield Visit(key=key, peer=OURS, question=Gaps(rows=8, steps=100, loading=loading))
+    kinds: tuple[Loading, ...] = ("none", "steady", "back_to_back")
+    for loading in kinds:
+        yield Visit(key=f"gaps.{loading}", peer=OURS, question=Gaps(rows=8, steps=100, loading=loading))
     for tier in TIERS:
         yield Visit(key=f"loads.{tier}", peer=OURS, question=Loads(tier=tier, pairs=6))

@@ -12,7 +12,18 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from loadtest.engine_cases import Answer, ColdStart, Decode, FirstToken, Gaps, Loads, Memory, Peer, Question
+from loadtest.engine_cases import (
+    LOADS_PER_S,
+    Answer,
+    ColdStart,
+    Decode,
+    FirstToken,
+    Gaps,
+    Loads,
+    Memory,
+    Peer,
+    Question,
+)
 from loadtest.engine_loads import Loader
 from loadtest.engine_meter import Meter, Steps
 from loadtest.engine_peer import own_stdout, serve, told
@@ -65,14 +76,9 @@ class TorchPeer:
                 return [float(resident_bytes()), float(host.size_bytes)]
 
     async def _gaps(self, case: Gaps) -> Answer:
-        stamps, load = [], None
-        async with self._meter.streams(range(case.rows), 32):
-            for _ in range(case.steps + 1):
-                stamps.append(await self._meter.step_at_s())
-                if case.loading and (load is None or load.done()):
-                    load = asyncio.ensure_future(self._loader.disk_to_slot())
-            if load:
-                await load
+        every_s = {"none": None, "steady": 1 / LOADS_PER_S, "back_to_back": 0.0}[case.loading]
+        async with self._meter.streams(range(case.rows), 32), self._loader.loading(every_s):
+            stamps = [await self._meter.step_at_s() for _ in range(case.steps + 1)]
         return [after - before for before, after in pairwise(stamps)]
 
     async def _cold_start(self, case: ColdStart) -> Answer:

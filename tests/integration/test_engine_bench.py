@@ -68,7 +68,8 @@ def ours(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runni
     [
         (Decode(rows=8, distinct=0, steps=3), 3), (Decode(rows=8, distinct=4, steps=3), 3),
         (FirstToken(prompt_tokens=40), 1), (FirstToken(prompt_tokens=40, adapted=True), 1),
-        (Gaps(rows=4, steps=5, loading=False), 5), (Gaps(rows=4, steps=5, loading=True), 5),
+        (Gaps(rows=4, steps=5, loading="none"), 5), (Gaps(rows=4, steps=5, loading="steady"), 5),
+        (Gaps(rows=4, steps=5, loading="back_to_back"), 5),
         (ColdStart(prompt_tokens=40, probe=False), 1), (ColdStart(prompt_tokens=40, probe=True), 1),
         (Loads(tier="store_to_disk", pairs=2), 4), (Loads(tier="disk_to_ram", pairs=2), 4),
         (Loads(tier="ram_to_slot", pairs=2), 4), (Memory(), 2),
