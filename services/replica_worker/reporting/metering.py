@@ -60,7 +60,7 @@ class Meters:
         self._evictions.inc(table.turnover.evictions - evictions)
 
     def show_waiting(self, waits: Mapping[str, int], oldest_s: float) -> None:
-        """`waits`: how many wait for a "row", a "load" or a "slot"."""
-        for reason in ("row", "load", "slot"):
+        """`waits`: how many wait for a "row", a "load", a "slot", or room in the KV "cache"."""
+        for reason in ("row", "load", "slot", "cache"):
             self._waiting.labels(reason).set(waits.get(reason, 0))
         self._oldest_s.set(oldest_s)

@@ -33,7 +33,8 @@ class Reporter:
         """From the first second on: a replica that is starting says so, and why."""
         report = self.report()
         self._by.meters.show(report, self._by.loader.slots.table)
-        self._by.meters.show_waiting(self._generation.dispatcher.waits, self._generation.dispatcher.oldest_s)
+        dispatcher = self._generation.dispatcher
+        self._by.meters.show_waiting({**dispatcher.waits, "cache": self._without_cache}, dispatcher.oldest_s)
         try:
             await self._by.bus.publish(REPLICA_REPORT, report, report.replica_id)
         except BusUnavailable as error:
@@ -61,7 +62,7 @@ class Reporter:
             slots=table.count,
             slots_busy=table.busy,
             running=by.watch.load.running,
-            queue_depth=self._generation.waiting,
+            queue_depth=self._generation.waiting + self._without_cache,
             tokens_in_flight=by.promises.total,
             tokens_per_s=by.rate.per_s(now_s),
             evictions_per_min=table.turnover.evictions_per_min(now_s),
@@ -77,6 +78,12 @@ class Reporter:
             quarantined=by.loader.failures.quarantined(now_s),
             queued_tokens=self._generation.dispatcher.queued_tokens,
         )
+
+    @property
+    def _without_cache(self) -> int:
+        """Requests in the engine that have a row there, but no room in its KV cache."""
+        without_row = max(0, self._generation.dispatcher.handed - self._by.max_rows)
+        return max(0, self._by.watch.load.waiting - without_row)
 
     async def state(self, ask: AskState, ids: tuple[str, ...]) -> ReplicaState:
         by = self._by

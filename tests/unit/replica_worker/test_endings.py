@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.replica_worker.engine.port import EngineLoad
 from shared.contracts.catalog import GATEWAY_REPORT, REPLAY
 from shared.messages.generation import Accepted, Frame, Refused, Replay
 from shared.messages.reports import GatewayReport
@@ -187,6 +188,13 @@ async def test_a_burst_is_counted_as_it_comes(tmp_path: Path, model_folder: Path
         assert {each.refused.code for each in heard if each.refused} == {"overloaded"}
         assert small.replica.reporter.report().queue_depth == 8
         engine.go()
+
+
+async def test_who_waits_for_room_in_the_kv_cache_is_counted(replica: Rig) -> None:
+    short_of_room = EngineLoad(running=1, waiting=3, tokens_in_flight=0, kv_bytes_used=0, steps=0, tokens_per_s=0.0)
+    assert replica.replica.reporter.report().queue_depth == 0
+    replica.replica._watch.load = short_of_room
+    assert replica.replica.reporter.report().queue_depth == 3
 
 
 async def test_c64_adapters_with_endless_traffic_do_not_keep_a_cold_one_out(replica: Rig, engine: UnrulyEngine) -> None:
