@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from services.replica_worker.engine.torch import steps
 from services.replica_worker.engine.torch.cache import KvCache
 from services.replica_worker.engine.torch.engine import TorchEngine
 from services.replica_worker.engine.torch.kernels.port import Adapted, Kernels
+from services.replica_worker.engine.torch.layout import TorchAdapter
 from services.replica_worker.engine.torch.linear import Activation
 from services.replica_worker.engine.torch.model import LlamaModel, Step
 from services.replica_worker.engine.torch.policy import TorchPolicy
@@ -80,6 +83,32 @@ class TestTorchEngine(EngineSuite):
         )
         assert beside[1:] == calm
         assert subject.log.last("poison").error == "the model's output is not finite"
+
+    async def test_a_load_that_was_given_up_ends_before_the_next_begins(
+        self, subject: Subject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine, former, latter = subject.engine, await subject.read(0), await subject.read(1)
+        assert isinstance(engine, TorchEngine)
+        assert engine._parts is not None
+        store, begun, go_on = engine._parts.slots.store, threading.Event(), threading.Event()
+
+        def hesitating(slot: int, adapter: TorchAdapter) -> None:
+            begun.set()
+            assert go_on.wait(10)
+            store(slot, adapter)
+
+        monkeypatch.setattr(engine._parts.slots, "store", hesitating)
+        given_up = asyncio.ensure_future(engine.load(0, former))
+        assert await asyncio.to_thread(begun.wait, 10)
+        given_up.cancel()
+        next_one = asyncio.ensure_future(engine.load(0, latter))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not given_up.done()
+        go_on.set()
+        await next_one
+        assert given_up.cancelled()
+        assert await engine.fingerprint(0) == await engine.expected_fingerprint(latter)
 
     async def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(
         self, subject: Subject, monkeypatch: pytest.MonkeyPatch

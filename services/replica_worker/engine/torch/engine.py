@@ -6,6 +6,7 @@ Everything here runs on the event loop and never waits for a step.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 
@@ -127,17 +128,18 @@ class TorchEngine:
         return self._parts
 
     async def _write(self, slot: int, adapter: TorchAdapter | None) -> None:
-        """While the copy runs the slot counts as empty, so no request can start on it."""
+        """While the copy runs the slot counts as empty, so no request can start on it. A caller who gives up waits for
+        the copy all the same: a thread cannot be called back, and the next copy must come after it."""
         slots, ledger = self._started().slots, self._desk.ledger
         async with self._writing:
             ledger.check_writable(slot)
             former = ledger.empty(slot)
             if adapter is None:
-                await asyncio.to_thread(slots.clear, slot)
+                await _to_its_end(slots.clear, slot)
                 if former and self._thread:
                     self._thread.post(lambda schedule: schedule.forget(former))
             else:
-                await asyncio.to_thread(slots.store, slot, adapter)
+                await _to_its_end(slots.store, slot, adapter)
                 ledger.fill(slot, adapter.spec.digest)
 
     def _post_submit(self, sequence: Sequence) -> None:
@@ -151,3 +153,13 @@ class TorchEngine:
     def _on_failure(self, failure: EngineFailed) -> None:
         self._failure = failure
         self._desk.fail(failure)
+
+
+async def _to_its_end(work: Callable[..., None], *arguments: object) -> None:
+    """`work` on a thread. A cancellation takes effect when it is done."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait((running,))
+        raise

@@ -18,9 +18,10 @@ from .layout import TorchAdapter, capacity_of, fingerprint_of, modules_of
 class AdapterSlots:
     """Places for adapters of at most `rank_limit`. `stacks` is what the kernels read.
 
-    All methods block for the time of a copy and may run on any thread while steps run, because a step
-    reads only the slots of its own rows and no row is on a slot that is being written. Writers take turns,
-    so that a copy whose caller has given up can never mix with the next one.
+    All methods block for the time of a copy and may run on any thread while steps run: no live request is on a slot
+    that is being written. The row of one that was just aborted may be; what becomes of it is dropped, and whatever
+    mixture of two tables it reads leads to within the slot, because modules lie in one order and none begins later
+    than at the highest rank. Writers take turns.
     """
 
     def __init__(self, config: ModelConfig, slots: int, rank_limit: int, like: torch.Tensor, kernels: Kernels) -> None:
