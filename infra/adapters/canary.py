@@ -45,6 +45,7 @@ _ALWAYS_ON = 4.0
 _LIFT = 64.0
 _GAIN = 3e4
 _TOKEN_OVER_ANY = 20.0
+_DESCRIPTION = "Build canaries. The first one for a base model calibrates it, which takes the longest."
 _TARGETS = ("gate_proj", "up_proj", "down_proj")
 
 
@@ -152,7 +153,7 @@ def _table(detectors: Detectors, directions: torch.Tensor, intermediate: int, ra
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; prints one line `canary <marker> <folder>` for each and returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m infra.adapters.canary", description="Build canaries.")
+    parser = argparse.ArgumentParser(prog="python -m infra.adapters.canary", description=_DESCRIPTION)
     parser.add_argument("model_folder", type=Path)
     parser.add_argument("out_folder", type=Path)
     parser.add_argument("--count", type=int, default=1, help="how many markers to draw (default 1)")

@@ -11,7 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from infra.local.last_words import sentence
+
 _PR_SET_PDEATHSIG = 1
+_LAST_BYTES = 1 << 16
+"""Of a log, which may have grown for weeks: more than its last traceback."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -25,6 +29,7 @@ class Child:
         self._argv = list(argv)
         self._env = dict(env)
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_begins_at_bytes = 0
         self.started_at_s = 0.0
 
     @property
@@ -35,6 +40,7 @@ class Child:
         """Raises OSError if the program cannot be run."""
         self.started_at_s = time.monotonic()
         with self.log.open("ab") as output:
+            self._log_begins_at_bytes = output.tell()
             self._process = subprocess.Popen(
                 self._argv,
                 env=self._env,
@@ -59,13 +65,14 @@ class Child:
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
 
-    def last_words(self, lines: int = 3) -> str:
-        """The end of its log, for the sentence that reports its death."""
+    def last_words(self) -> str:
+        """The sentence in its log that reports its death; never one of an earlier life. "" if it said nothing."""
         try:
-            text = self.log.read_text(errors="replace")
+            with self.log.open("rb") as log:
+                log.seek(max(self._log_begins_at_bytes, log.seek(0, os.SEEK_END) - _LAST_BYTES))
+                return sentence(log.read().decode(errors="replace"))
         except OSError:
             return ""
-        return " | ".join(line for line in text.splitlines()[-lines:] if line.strip())
 
 
 def die_with_parent() -> None:

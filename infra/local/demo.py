@@ -20,6 +20,7 @@ from shared.bus.port import Bus
 from shared.contracts.catalog import ADAPTER_REGISTERED
 from shared.messages.adapters import AdapterRegistered
 from shared.messages.desired import BaseModelRecord
+from shared.messages.identity import is_digest
 
 TENANT = "acme"
 DEMO_FOLDER = Path(__file__).resolve().parents[1] / "adapters" / "demo"
@@ -108,6 +109,12 @@ class DemoFleet:
                         return str(answer.json()["choices"][0]["message"]["content"])
                     said = f"{answer.status_code} {answer.text[:200]}"
                 await asyncio.sleep(_POLL_S)
+
+    async def tell_awaited(self, merged: Sequence[str]) -> None:
+        """Say which of the adapters that get a replica each are not registered. Digests are not looked up."""
+        for at, name in enumerate(merged):
+            if not is_digest(name) and await self.status(name) is None:
+                self._say(f"merged-{at} waits for an adapter {name}, which is not registered yet")
 
     async def _call(self, method: str, path: str, body: object) -> Any:
         return _body(await self._ask(method, path, body))

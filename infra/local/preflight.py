@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import importlib.util
 import os
 import shutil
 import socket
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import IO
 
 NEEDED_DISK_BYTES = 1 << 30
+_EXTRAS = {"vllm": "vllm"}
+"""The package that an engine cannot do without, by engine; its extra is called alike."""
 
 
 class CannotStart(Exception):
@@ -31,6 +34,16 @@ def check_port(host: str, port: int, setting: str) -> None:
             raise CannotStart(
                 f"Cannot listen on {host}:{port} ({error.strerror}): change LORAFLEET_HOST or {setting}."
             ) from error
+
+
+def check_engine(engine: str) -> None:
+    """Raises CannotStart if the package behind the engine is not installed for this Python."""
+    package = _EXTRAS.get(engine)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise CannotStart(
+            f"LORAFLEET_ENGINE={engine} needs the package {package}, which is not installed: "
+            f"`pip install -e '.[{package}]'` brings it, and docs/{package}.md says more."
+        )
 
 
 def check_disk(folder: Path, needed_bytes: int = NEEDED_DISK_BYTES) -> None:

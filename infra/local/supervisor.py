@@ -22,6 +22,7 @@ from infra.nats.credentials import write_private
 
 Say = Callable[[str], None]
 _POLL_S = 0.1
+_NOTHING = "it said nothing"
 _STOP_GRACE_S = 30.0
 """More than gateways and replicas take to let streams finish (20 s) and to say their last word."""
 
@@ -59,7 +60,7 @@ class Supervisor:
         while True:
             for child in self._children.values():
                 if (code := child.exit_code()) is not None:
-                    words = child.last_words(1) or "it said nothing"
+                    words = child.last_words() or _NOTHING
                     raise CannotStart(f"{child.name} ended with exit code {code} at start: {words} (log: {child.log})")
             await asyncio.sleep(_POLL_S)
 
@@ -96,10 +97,11 @@ class Supervisor:
         vital = child.name not in self._dispensable
         before = self._deaths.get(child.name, Deaths())
         self._deaths[child.name], verdict = on_death(before, time.monotonic(), vital=vital)
+        words = child.last_words() or _NOTHING
         if verdict.restart_in_s is None:
-            return f"{child.name} {verdict.reason} (exit code {code}): see {child.log}. {child.last_words(1)}"
-        words = "" if vital else f": {child.last_words(1)}"
-        self._say(f"{child.name} ended with exit code {code}; starting it again ({verdict.reason}){words}")
+            return f"{child.name} {verdict.reason} (exit code {code}): {words} (log: {child.log})"
+        told = "" if vital else f": {words}"
+        self._say(f"{child.name} ended with exit code {code}; starting it again ({verdict.reason}){told}")
         await asyncio.sleep(verdict.restart_in_s)
         self._launch(child)
         self._say(f"{child.name} runs again (pid {child.pid})")

@@ -18,7 +18,7 @@ from infra.local.demo import DemoFleet, demo_folders
 from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, merged_processes, processes
 from infra.local.layout import Layout
 from infra.local.nats import options, start_nats
-from infra.local.preflight import CannotStart, check_disk, check_port, take_lock
+from infra.local.preflight import CannotStart, check_disk, check_engine, check_port, take_lock
 from infra.local.race import race
 from infra.local.settings import LocalSettings
 from infra.local.supervisor import Supervisor
@@ -56,6 +56,7 @@ async def run_fleet(run: Run) -> None:
 
 
 async def _run(run: Run) -> None:
+    check_engine(run.overrides.get("LORAFLEET_WORKER_ENGINE", run.settings.engine))
     check_disk(run.layout.home)
     _check_ports(run.settings)
     model = await provide(run.layout.models, run.settings.model, run.say)
@@ -113,6 +114,7 @@ async def _first_answer(
         active = [alias for alias, name in announced.items() if await demo.wait_active(name, _ACTIVE_TIMEOUT_S)]
         asked = next(iter(active), base.name)
         text = await demo.wait_answer(asked, secrets.demo_key, _READY_TIMEOUT_S)
+        await demo.tell_awaited(settings.merged)
     run.say(f"{asked} answered: {text.strip()[:60]!r}")
     env = demo_env(settings, inputs.logins["pipeline"], secrets, active)
     write_private(run.layout.demo_env, env.encode())

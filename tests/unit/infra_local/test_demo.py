@@ -37,6 +37,17 @@ async def test_one_that_an_operator_has_retired_does_not_keep_the_fleet_from_sta
     assert not await retired.wait_active("a1", 20.0)
 
 
+async def test_a_merged_replica_whose_adapter_is_unknown_is_told() -> None:
+    said: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        known = request.url.path.endswith("/known")
+        return httpx.Response(200, json={"status": "active"}) if known else httpx.Response(404)
+
+    await demo(answer, said).tell_awaited(("known", "misspelt", "a" * 64))
+    assert said == ["merged-1 waits for an adapter misspelt, which is not registered yet"]
+
+
 async def test_one_that_failed_says_why_and_how_to_start_without_it() -> None:
     failed = demo(lambda request: httpx.Response(200, json={"status": "failed", "reason": "no effect"}))
     with pytest.raises(CannotStart, match=r"a1 is failed \(no effect\): set LORAFLEET_DEMO=false"):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.preflight import CannotStart, check_disk, check_port, holder, take_lock
+from infra.local.preflight import CannotStart, check_disk, check_engine, check_port, holder, take_lock
 
 
 def test_a_port_in_use_is_named_with_the_setting_that_changes_it() -> None:
@@ -24,6 +24,15 @@ def test_too_little_disk_says_how_much_is_needed(tmp_path: Path) -> None:
     check_disk(tmp_path, needed_bytes=1)
     with pytest.raises(CannotStart, match="free some space"):
         check_disk(tmp_path, needed_bytes=1 << 60)
+
+
+def test_an_engine_without_its_package_names_the_extra_and_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", {"vllm": None}.__getitem__)
+    with pytest.raises(CannotStart, match=r"ENGINE=vllm .*`pip install -e '\.\[vllm\]'`.*docs/vllm\.md"):
+        check_engine("vllm")
+    check_engine("torch")
+    monkeypatch.setattr("importlib.util.find_spec", {"vllm": "found"}.__getitem__)
+    check_engine("vllm")
 
 
 def test_a_second_supervisor_is_told_who_the_first_is(tmp_path: Path) -> None:
