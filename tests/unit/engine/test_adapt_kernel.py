@@ -161,6 +161,24 @@ def test_a_cleared_slot_adds_nothing() -> None:
     assert torch.equal(add(slots, [3, 3], y, x), y)
 
 
+def test_a_load_that_breaks_off_leaves_an_empty_slot() -> None:
+    class Broken(CpuKernels):
+        def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
+            if source.dtype == torch.bfloat16 and source.any():
+                raise RuntimeError("planted")
+            super().copy(into, source)
+
+    slots = AdapterSlots(CONFIG, 1, RANK_LIMIT, torch.empty(0, dtype=torch.bfloat16), KERNELS)
+    slots.store(0, laid_out(adapter(1, torch.bfloat16), CONFIG, KERNELS))
+    slots._kernels = Broken(1)
+    y, x = inputs(2, torch.bfloat16)
+    assert not torch.equal(add(slots, [0, 0], y, x), y)
+    with pytest.raises(RuntimeError, match="planted"):
+        slots.store(0, laid_out(adapter(0, torch.bfloat16), CONFIG, KERNELS))
+    assert torch.equal(add(slots, [0, 0], y, x), y)
+    assert len(slots.weights_of(0)) == 0
+
+
 def test_a_fingerprint_notices_one_bit_in_the_slot() -> None:
     slots = filled(torch.bfloat16)
     before = slots.fingerprint(3)

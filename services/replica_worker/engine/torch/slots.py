@@ -37,7 +37,8 @@ class AdapterSlots:
 
     @torch.inference_mode()
     def store(self, slot: int, adapter: TorchAdapter) -> None:
-        """Afterwards the slot holds exactly this adapter; modules that it does not adapt are left alone."""
+        """Afterwards the slot holds exactly this adapter; modules that it does not adapt are left alone. If the copy
+        raises, the slot adapts nothing."""
         with self._writing:
             self._forget(slot)
             length = len(adapter.weights)
