@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,16 @@ from infra.local.last_words import sentence
 from shared.runtime import logs
 from tests.conftest import Within
 from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def restored_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`logs.configure` is for a whole process, and this one has other tests to run."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", list(root.handlers))
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 def failed(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
