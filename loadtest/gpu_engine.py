@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import shutil
 import statistics
 import tempfile
@@ -34,6 +35,8 @@ from services.replica_worker.engine.torch.policy import TorchPolicy
 from shared.base_model import base_model_hash
 
 RANK, ADAPTERS, ROUNDS, LOADS = 16, 8, 3, 16
+RANKS_OF: Mapping[int, tuple[int, ...]] = {16: (RANK, 8), 64: (64,)}
+"""What is measured in the slots of each rank limit. At 7B, 250 slots take 20 GB for rank 16 and 80 GB for rank 64."""
 TARGETS: Mapping[str, str] = {
     "share.b32.d1": ">= 0.97",
     "share.b32.d4": ">= 0.97",
@@ -59,7 +62,7 @@ def main() -> None:
         "torch": str(torch.__version__),
         "shape": given.shape,
         "slots": str(shape.slots),
-        "rank": str(RANK),
+        "rank": f"{RANK} where a figure names no other",
         "context_tokens": str(shape.prompt_tokens),
     }
     print(table(figures))
@@ -67,34 +70,47 @@ def main() -> None:
 
 
 async def measure(folder: Path, shape: Shape, device: torch.device) -> dict[str, Figure]:
-    """Every figure of one engine, started from a model that is made in `folder`. Raises EngineFailed."""
+    """Every figure, of one engine for each rank limit, on a model that is made in `folder`. Raises EngineFailed."""
     bytes_per_s = copy_bytes_per_s(shape.copy_bytes, device)
     model = write_random_model(folder / "model", shape, device)
-    adapters = [write_random_adapter(model, folder / f"a{at}", RANK, at) for at in range(ADAPTERS)]
-    base_hash = base_model_hash(model)
-    began_s, steps = time.perf_counter(), Steps()
-    engine = TorchEngine(model, _policy(shape, device))
-    await engine.start(steps.on_step)
-    start_s = time.perf_counter() - began_s
-    hosts = [await engine.read(adapter / WEIGHTS, spec_of(adapter, base_hash)) for adapter in adapters]
-    for slot in range(shape.slots):
-        await engine.load(slot, hosts[slot % len(hosts)])
-    visits = await _visits(Meter(engine, steps), shape)
-    loads = await _loads(engine, hosts, shape.slots, device)
-    await engine.close()
-    return {**_decoding(visits, shape, bytes_per_s), **loads, "start_s": _rounded(start_s, "s")}
-
-
-async def _visits(meter: Meter, shape: Shape) -> dict[str, list[Answer]]:
-    """The same table as on a CPU, in rounds, every second one backwards."""
+    figures: dict[str, Figure] = {}
     visits: dict[str, list[Answer]] = defaultdict(list)
+    for rank_limit, ranks in RANKS_OF.items():
+        began_s, steps = time.perf_counter(), Steps()
+        engine = TorchEngine(model, _policy(shape, device, rank_limit))
+        await engine.start(steps.on_step)
+        if rank_limit == RANK:
+            figures["start_s"] = _rounded(time.perf_counter() - began_s, "s")
+        for rank in ranks:
+            hosts = await _fill(engine, folder, model, shape.slots, rank)
+            await _visit(visits, Meter(engine, steps), shape, rank)
+            if rank == RANK:
+                figures |= await _loads(engine, hosts, shape.slots, device)
+        await engine.close()
+        _give_back(device)
+    return {**_decoding(visits, shape, bytes_per_s), **figures}
+
+
+async def _fill(engine: TorchEngine, folder: Path, model: Path, slots: int, rank: int) -> list[HostAdapter]:
+    """Adapters of this rank in every slot, a few in turn; returns those few."""
+    base_hash = base_model_hash(model)
+    adapters = [write_random_adapter(model, folder / f"r{rank}-{at}", rank, at) for at in range(ADAPTERS)]
+    hosts = [await engine.read(adapter / WEIGHTS, spec_of(adapter, base_hash)) for adapter in adapters]
+    for slot in range(slots):
+        await engine.load(slot, hosts[slot % len(hosts)])
+    return list(hosts)
+
+
+async def _visit(visits: dict[str, list[Answer]], meter: Meter, shape: Shape, rank: int) -> None:
+    """The same table as on a CPU, in rounds, every second one backwards."""
+    condition = "" if rank == RANK else f"rank{rank}"
     cells = [(rows, distinct) for rows in (1, 8, 32) for distinct in (0, *DISTINCT) if distinct <= rows]
     for number in range(ROUNDS):
         for rows, distinct in cells if number % 2 == 0 else reversed(cells):
             case = Decode(rows=rows, distinct=distinct, prompt_tokens=shape.prompt_tokens, steps=shape.steps)
-            visits[cell(rows, distinct)].append(await meter.decode(case))
-        visits["prefill"].append(await meter.first_token(FirstToken(prompt_tokens=shape.prompt_tokens)))
-    return visits
+            visits[cell(rows, distinct, condition)].append(await meter.decode(case))
+        if not condition:
+            visits["prefill"].append(await meter.first_token(FirstToken(prompt_tokens=shape.prompt_tokens)))
 
 
 async def _loads(
@@ -153,10 +169,10 @@ def copy_bytes_per_s(size_bytes: int, device: torch.device) -> float:
     return 2 * size_bytes / min(times)
 
 
-def _policy(shape: Shape, device: torch.device) -> TorchPolicy:
+def _policy(shape: Shape, device: torch.device, rank_limit: int) -> TorchPolicy:
     return TorchPolicy(
         slots=shape.slots,
-        rank_limit=RANK,
+        rank_limit=rank_limit,
         max_context_tokens=2 * shape.prompt_tokens,
         device=device.type,
         prefill_chunk_tokens=shape.chunk_tokens,
@@ -167,6 +183,13 @@ def _policy(shape: Shape, device: torch.device) -> TorchPolicy:
 def _roomy(needed_bytes: int) -> Path | None:
     """A folder in memory if it has room for a model, else wherever temporary files go."""
     return _MEMORY if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > needed_bytes else None
+
+
+def _give_back(device: torch.device) -> None:
+    """The next engine needs the memory that the last one had."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _settle(device: torch.device) -> None:

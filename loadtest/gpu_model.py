@@ -43,7 +43,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 SHAPES = {
     "7b": Shape(
         layers=32, hidden=4096, intermediate=11008, heads=32, vocabulary=32000, slots=250, prompt_tokens=1025,
-        steps=32, kv_bytes=48 << 30, chunk_tokens=2048, copy_bytes=4 << 30,
+        steps=32, kv_bytes=24 << 30, chunk_tokens=2048, copy_bytes=4 << 30,
     ),
     "tiny": Shape(
         layers=2, hidden=128, intermediate=256, heads=4, vocabulary=1200, slots=32, prompt_tokens=17,

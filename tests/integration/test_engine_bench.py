@@ -147,6 +147,9 @@ def test_the_gpu_benchmark_is_the_same_program_on_a_cpu_and_needs_five_packages(
     targets = {name: figure["target"] for name, figure in figures.items() if figure["target"]}
     assert set(targets) == {*(f"share.b32.d{distinct}" for distinct in (1, 4, 8, 32)), "base_vs_bound.b32"}
     assert all(figure["value"] > 0 for figure in figures.values())
+    cells = {f"b{rows}.d{distinct}" for rows in (1, 8, 32) for distinct in (1, 4, 8, 32) if distinct <= rows}
+    for condition in ("", ".rank8", ".rank64"):
+        assert {name for name in figures if name.startswith("share.")} >= {f"share.{cell}{condition}" for cell in cells}
     assert report["conditions"]["chip"] == "none"
     assert report["date"]
 
