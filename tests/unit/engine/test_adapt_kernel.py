@@ -6,34 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from services.replica_worker.engine.port import AdapterSpec
 from services.replica_worker.engine.torch.adapter import CheckedAdapter, HostModule, Place
-from services.replica_worker.engine.torch.config import ModelConfig, RopeConfig
 from services.replica_worker.engine.torch.kernels.cpu import CpuKernels
 from services.replica_worker.engine.torch.kernels.port import Packed
 from services.replica_worker.engine.torch.slots import AdapterSlots
 from services.replica_worker.engine.torch.steps import adapted_parts
+from tests.support.adapted_layer import ANY_SPEC, narrow_model
 from tests.support.file_in_memory import laid_out
 
 SLOTS, RANK_LIMIT, HIDDEN, KEYS = 5, 16, 96, 32
 COLUMNS = (HIDDEN, KEYS, KEYS)
 MODULES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-CONFIG = ModelConfig(
-    layers=2,
-    hidden=HIDDEN,
-    intermediate=64,
-    heads=3,
-    kv_heads=1,
-    head_dim=32,
-    vocabulary_size=64,
-    max_context_tokens=64,
-    rms_eps=1e-6,
-    tied_embeddings=True,
-    attention_bias=False,
-    mlp_bias=False,
-    rope=RopeConfig(),
-)
-SPEC = AdapterSpec(adapter_id="a", digest="", base_model_hash="", rank=1, alpha=1.0, target_modules=())
+CONFIG = narrow_model(HIDDEN, heads=3)
 KERNELS = CpuKernels(threads=1)
 
 
@@ -49,7 +33,7 @@ def adapter(slot: int, dtype: torch.dtype) -> CheckedAdapter:
         for module, columns in zip(MODULES, COLUMNS, strict=True)
         if (slot, module) != (2, MODULES[1])
     }
-    return CheckedAdapter(spec=SPEC, modules=modules)
+    return CheckedAdapter(spec=ANY_SPEC, modules=modules)
 
 
 def filled(dtype: torch.dtype, kernels: CpuKernels = KERNELS) -> AdapterSlots:

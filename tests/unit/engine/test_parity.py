@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from services.replica_worker.engine.torch.adapter import read_file, scale_of
 from services.replica_worker.engine.torch.build import Parts, build
 from services.replica_worker.engine.torch.layout import lay_out
 from tests.support.parity import POLICY, VARIANTS, assert_close, logits_of, reference, variant_folder
+from tests.support.peft_files import peft_folder
 from tests.support.random_adapter import RandomAdapter, write_adapter
 from tests.support.tiny_model import LAYERS, module_shapes
 
@@ -60,21 +60,7 @@ def loaded(tiny_folder: Path, tmp_path: Path, adapter: RandomAdapter) -> tuple[P
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS.keys())
 def test_c11_adapted_logits_equal_those_of_peft(tiny_folder: Path, tmp_path: Path, adapter: RandomAdapter) -> None:
     parts, path, spec = loaded(tiny_folder, tmp_path, adapter)
-    shutil.copy(path, tmp_path / "adapter_model.safetensors")
-    peft_config = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "r": spec.rank,
-        "lora_alpha": spec.alpha,
-        "target_modules": list(spec.target_modules),
-        "use_rslora": spec.use_rslora,
-        "rank_pattern": spec.rank_pattern,
-        "alpha_pattern": spec.alpha_pattern,
-        "base_model_name_or_path": None,
-        "inference_mode": True,
-    }
-    (tmp_path / "adapter_config.json").write_text(json.dumps(peft_config))
-    expected = reference(tiny_folder, tmp_path)
+    expected = reference(tiny_folder, peft_folder(tmp_path / "peft", path, spec))
     assert (expected - reference(tiny_folder)).abs().max() > 0.1, "this adapter does too little to prove anything"
     assert_close(logits_of(parts, [(0, 32), (32, 48)], slot=1), expected)
 

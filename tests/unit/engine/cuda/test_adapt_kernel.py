@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from services.replica_worker.engine.port import AdapterSpec
 from services.replica_worker.engine.torch.adapter import CheckedAdapter, HostModule
-from services.replica_worker.engine.torch.config import ModelConfig, RopeConfig
 from services.replica_worker.engine.torch.kernels.cuda import adapt as adapting
 from services.replica_worker.engine.torch.kernels.cuda.adapt import Tiles
 from services.replica_worker.engine.torch.kernels.port import Packed
 from services.replica_worker.engine.torch.slots import AdapterSlots
 from services.replica_worker.engine.torch.steps import adapted_parts
+from tests.support.adapted_layer import ANY_SPEC, narrow_model
 from tests.support.file_in_memory import laid_out
 from tests.support.triton_kernels import interpreted_kernels, sent
 
@@ -26,22 +25,7 @@ HIDDEN, KEYS, RANKS = 288, 32, (4, 64, 7, 16)
 """Ranks of the slots; the third does not adapt keys."""
 COLUMNS = (HIDDEN, KEYS, KEYS)
 NAMES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-CONFIG = ModelConfig(
-    layers=2,
-    hidden=HIDDEN,
-    intermediate=64,
-    heads=9,
-    kv_heads=1,
-    head_dim=32,
-    vocabulary_size=64,
-    max_context_tokens=64,
-    rms_eps=1e-6,
-    tied_embeddings=True,
-    attention_bias=False,
-    mlp_bias=False,
-    rope=RopeConfig(),
-)
-SPEC = AdapterSpec(adapter_id="a", digest="", base_model_hash="", rank=1, alpha=1.0, target_modules=())
+CONFIG = narrow_model(HIDDEN, heads=9)
 
 
 def adapter(slot: int, dtype: torch.dtype) -> CheckedAdapter:
@@ -56,7 +40,7 @@ def adapter(slot: int, dtype: torch.dtype) -> CheckedAdapter:
         for name, columns in zip(NAMES, COLUMNS, strict=True)
         if (slot, name) != (2, NAMES[1])
     }
-    return CheckedAdapter(spec=SPEC, modules=modules)
+    return CheckedAdapter(spec=ANY_SPEC, modules=modules)
 
 
 def filled(dtype: torch.dtype) -> AdapterSlots:
