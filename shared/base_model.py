@@ -108,4 +108,5 @@ def describe(folder: Path, name: str, rank_classes: tuple[int, ...]) -> BaseMode
         modules={key: ModuleShape(in_features=i, out_features=o) for key, (i, o) in shapes.items()},
         rank_classes=rank_classes,
         max_context_tokens=config["max_position_embeddings"],
+        vocabulary_size=config.get("vocab_size", 0),
     )

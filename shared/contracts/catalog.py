@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from shared.contracts.channel import Channel, Codec, FanOut, Kind, Reader, Service
-from shared.messages import adapters, desired, generation, operations, reports
+from shared.messages import (
+    adapters,
+    aliases,
+    completions,
+    desired,
+    generation,
+    migrations,
+    operations,
+    reports,
+    usage,
+)
 
 _GATEWAYS = Reader(service=Service.GATEWAY, fan_out=FanOut.EACH)
 _WORKERS = Reader(service=Service.WORKER, fan_out=FanOut.EACH)
@@ -39,6 +49,7 @@ ADAPTER_VERIFIED = _outcome("verified", adapters.AdapterVerified, "Its files pas
 ADAPTER_REJECTED = _outcome(
     "rejected", adapters.AdapterRejected, "Its files or its description are wrong; all defects."
 )
+ADAPTER_EVALUATING = _outcome("evaluating", adapters.AdapterEvaluating, "A replica is asked to measure it.")
 ADAPTER_EVALUATED = _outcome("evaluated", adapters.AdapterEvaluated, "What the evaluation on a replica found.")
 ADAPTER_ACTIVATED = _outcome("activated", adapters.AdapterActivated, "It may be deployed under an alias.")
 ADAPTER_FAILED = _outcome("failed", adapters.AdapterFailed, "It cannot be activated; the reason is final.")
@@ -46,6 +57,28 @@ ADAPTER_RETIRED = _outcome("retired", adapters.AdapterRetired, "No alias names i
 ADAPTER_EFFECT_MISMATCH = _outcome(
     "effect_mismatch", adapters.EffectMismatch, "A load did not produce the weights on record.", Service.WORKER
 )
+
+ADAPTER_LOAD_FAILED = _outcome(
+    "load_failed", adapters.AdapterLoadFailed, "An active adapter's stored bytes are gone or wrong.", Service.WORKER
+)
+ADAPTER_RETRAIN_REQUESTED = _outcome(
+    "retrain.requested", migrations.RetrainRequested, "Train this adapter again, on another base model."
+)
+ALIAS_MOVED: Channel[aliases.AliasMoved, Any] = Channel(
+    name="alias.moved", kind=Kind.EVENT, message=aliases.AliasMoved,
+    summary="An alias came to mean something else: by whom, and why.",
+    writers=(Service.REGISTRY,), readers=(_PIPELINES, _CONSOLE), dedup="the outbox row",
+)  # fmt: skip
+MIGRATION_MOVED: Channel[migrations.MigrationMoved, Any] = Channel(
+    name="migration.moved", kind=Kind.EVENT, message=migrations.MigrationMoved,
+    summary="A migration, or one adapter of it, came a step further.",
+    writers=(Service.REGISTRY,), readers=(_PIPELINES, _CONSOLE), dedup="the outbox row",
+)  # fmt: skip
+USAGE_RECORDED: Channel[usage.UsageBatch, Any] = Channel(
+    name="usage.recorded", kind=Kind.EVENT, message=usage.UsageBatch,
+    summary="The requests that ended at one gateway: who, what, where, how long, how many tokens.",
+    writers=(Service.GATEWAY,), readers=(_REGISTRY,), dedup="gateway and sequence",
+)  # fmt: skip
 
 # Desired state.
 
@@ -88,6 +121,11 @@ ASSIGNMENT: Channel[desired.AssignmentShard, Any] = Channel(
     name="assignment", kind=Kind.STATE, message=desired.AssignmentShard, params=("replica_id", "shard"),
     summary="What one replica should hold, and in which tier.",
     writers=(Service.PLACEMENT,), readers=(_ONE_WORKER,),
+)  # fmt: skip
+TRAFFIC: Channel[usage.PoolTraffic, Any] = Channel(
+    name="traffic", kind=Kind.STATE, message=usage.PoolTraffic, params=("pool_id",),
+    summary="Which adapters of a pool are busy: what is brought up first after a restart.",
+    writers=(Service.REGISTRY,), readers=(_PLACEMENT,),
 )  # fmt: skip
 SCALE_WISH: Channel[desired.ScaleWish, Any] = Channel(
     name="scale_wish", kind=Kind.STATE, message=desired.ScaleWish, params=("pool_id",),
@@ -167,6 +205,13 @@ FINGERPRINT: Channel[operations.AskFingerprint, operations.Fingerprint] = _ask_r
     "Hash and probe what is really in the slot.",
     Service.REGISTRY,
 )
+COMPLETE: Channel[completions.Complete, completions.Completed] = _ask_replica(
+    "complete",
+    completions.Complete,
+    completions.Completed,
+    "Answer the prompts of an evaluation set.",
+    Service.REGISTRY,
+)
 FLEET: Channel[operations.AskFleet, operations.FleetView] = Channel(
     name="placement.fleet", kind=Kind.RPC, message=operations.AskFleet, reply=operations.FleetView,
     summary="Every replica as placement sees it.", writers=(Service.REGISTRY,), readers=(_ONE_PLACEMENT,),
@@ -191,10 +236,11 @@ FRAME: Channel[generation.Frame, Any] = Channel(
 )  # fmt: skip
 
 CHANNELS: tuple[Channel[Any, Any], ...] = (
-    ADAPTER_REGISTERED, ADAPTER_VERIFIED, ADAPTER_REJECTED, ADAPTER_EVALUATED, ADAPTER_ACTIVATED,
-    ADAPTER_FAILED, ADAPTER_RETIRED, ADAPTER_EFFECT_MISMATCH,
-    ALIAS, API_KEY, TENANT, ADAPTER, BASE_MODEL, MEMBERSHIP, OWNER_COUNT, ASSIGNMENT, SCALE_WISH, DRAIN,
+    ADAPTER_REGISTERED, ADAPTER_VERIFIED, ADAPTER_REJECTED, ADAPTER_EVALUATING, ADAPTER_EVALUATED,
+    ADAPTER_ACTIVATED, ADAPTER_FAILED, ADAPTER_RETIRED, ADAPTER_EFFECT_MISMATCH, ADAPTER_LOAD_FAILED,
+    ADAPTER_RETRAIN_REQUESTED, ALIAS_MOVED, MIGRATION_MOVED, USAGE_RECORDED,
+    ALIAS, API_KEY, TENANT, ADAPTER, BASE_MODEL, MEMBERSHIP, OWNER_COUNT, ASSIGNMENT, TRAFFIC, SCALE_WISH, DRAIN,
     REPLICA_REPORT, REPLICA_RESIDENCY, GATEWAY_REPORT, FLEET_METRICS,
-    GENERATE, CANCEL, REPLAY, LOAD, UNLOAD, STATE, EVALUATE, FINGERPRINT, FLEET, OWNERS,
+    GENERATE, CANCEL, REPLAY, LOAD, UNLOAD, STATE, EVALUATE, COMPLETE, FINGERPRINT, FLEET, OWNERS,
     ANSWER, FRAME,
 )  # fmt: skip

@@ -10,8 +10,22 @@ from shared.messages.effects import AdapterEffect
 from shared.messages.identity import AdapterKey
 
 
+class AliasTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The other version that an alias with a split may mean; it may be of another pool and another base."""
+
+    adapter_id: str
+    digest: str
+    pool_id: str
+    base_model_hash: str
+    base_model_name: str
+
+
 class AliasRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a gateway needs to route an alias: one look-up, no second record to wait for."""
+    """Everything a gateway needs to route an alias: one look-up, no second record to wait for.
+
+    With `split`, the sessions whose draw (of `split_salt` and the session) is below `split_percent` mean that
+    version; the salt stays while the percentage grows, so that whoever was moved stays moved.
+    """
 
     alias: str
     tenant_id: str
@@ -21,6 +35,9 @@ class AliasRecord(msgspec.Struct, frozen=True, kw_only=True):
     base_model_hash: str
     base_model_name: str
     updated_at_s: float = 0.0
+    split: AliasTarget | None = None
+    split_percent: float = 0.0
+    split_salt: str = ""
 
 
 class ApiKeyRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +58,8 @@ class AdapterRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `effects` has one entry for each engine build and dtype that it was measured on. `fingerprint`,
     `<build>/<dtype>/<slot digest>`, is all that is known of adapters evaluated before effects were kept.
+    `wanted` false: it may be asked for at any time and is then loaded, but nobody expects that: no alias names it,
+    nothing is being done with it, so it is placed nowhere and leaves every tier once no request runs on it.
     """
 
     adapter_id: str
@@ -60,6 +79,7 @@ class AdapterRecord(msgspec.Struct, frozen=True, kw_only=True):
     alpha_pattern: Mapping[str, float] = {}
     fingerprint: str = ""
     effects: tuple[AdapterEffect, ...] = ()
+    wanted: bool = True
 
     @property
     def key(self) -> AdapterKey:
@@ -81,6 +101,8 @@ class BaseModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     rank_classes: tuple[int, ...]
     max_context_tokens: int
     created_at_s: float = 0.0
+    vocabulary_size: int = 0
+    """0: not known; of bases registered before it was asked for."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +143,8 @@ class AssignedAdapter(msgspec.Struct, frozen=True, kw_only=True):
     """"owner" or "spill"."""
     tier: str
     """The highest tier wanted: "gpu", "ram" or "disk"."""
+    heat: int = 0
+    """How busy it is, in powers of two: what is hotter is brought up first. 0: no traffic seen."""
 
 
 class AssignmentShard(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ class BaseModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rank_classes: tuple[int, ...]
     max_context_tokens: int
     created_at_s: float = 0.0
+    vocabulary_size: int = 0
 
     @property
     def record(self) -> BaseModelRecord:
@@ -57,6 +58,7 @@ class BaseModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             rank_classes=tuple(sorted(self.rank_classes)),
             max_context_tokens=self.max_context_tokens,
             created_at_s=self.created_at_s,
+            vocabulary_size=self.vocabulary_size,
         )
 
 

@@ -11,24 +11,12 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
-    MetaData,
     String,
     Table,
     Text,
 )
 
-# Named, so that a migration can say which constraint it changes, whatever the database.
-METADATA = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-# SQLite numbers rows by itself only in a column that is an INTEGER to the letter.
-_ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+from services.registry.io.schema import METADATA, ROW_NUMBER
 
 TENANTS = Table(
     "tenants",
@@ -58,6 +46,8 @@ BASE_MODELS = Table(
     Column("rank_classes", JSON, nullable=False),
     Column("max_context_tokens", Integer, nullable=False),
     Column("created_at_s", Float, nullable=False),
+    Column("vocabulary_size", Integer, nullable=False, server_default="0"),
+    Column("retired_at_s", Float),
 )
 
 ADAPTERS = Table(
@@ -88,22 +78,30 @@ ADAPTERS = Table(
     Column("fingerprint", Text, nullable=False),
     Column("defects", JSON, nullable=False),
     Column("effects", JSON, nullable=False, server_default="[]"),
+    Column("predecessor_id", String(128), index=True),
+    Column("dataset_uri", Text),
+    Column("evaluated_by", String(16), nullable=False, server_default="fleet"),
+    # Targets and patterns as replicas apply them: plain names, whatever expressions PEFT wrote.
+    Column("applied", JSON),
+    # Until then it is kept warm although no alias names it.
+    Column("wanted_until_s", Float),
 )
 
 ADAPTER_STATES = Table(
     "adapter_states",
     METADATA,
-    Column("row_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    Column("row_id", ROW_NUMBER, primary_key=True, autoincrement=True),
     Column("adapter_id", ForeignKey("adapters.adapter_id"), nullable=False, index=True),
     Column("state", String(16), nullable=False),
     Column("reason", Text, nullable=False),
     Column("at_s", Float, nullable=False),
+    Column("actor", Text, nullable=False, server_default=""),
 )
 
 EVALUATIONS = Table(
     "evaluations",
     METADATA,
-    Column("row_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    Column("row_id", ROW_NUMBER, primary_key=True, autoincrement=True),
     Column("adapter_id", ForeignKey("adapters.adapter_id"), nullable=False, index=True),
     Column("digest", String(64), nullable=False),
     Column("replica_id", String(64), nullable=False),
@@ -124,22 +122,35 @@ ALIASES = Table(
     Column("adapter_id", ForeignKey("adapters.adapter_id"), nullable=False, index=True),
     Column("previous_adapter_id", ForeignKey("adapters.adapter_id")),
     Column("updated_at_s", Float, nullable=False),
+    Column("revision", Integer, nullable=False, server_default="1"),
+    # With a split, this share of the sessions means the other version.
+    Column("split_adapter_id", String(128), index=True),
+    Column("split_percent", Float, nullable=False, server_default="0"),
+    Column("split_salt", String(32), nullable=False, server_default=""),
+    # On which conditions it goes back by itself.
+    Column("guard", JSON),
 )
 
 ALIAS_HISTORY = Table(
     "alias_history",
     METADATA,
-    Column("row_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    Column("row_id", ROW_NUMBER, primary_key=True, autoincrement=True),
     Column("alias", String(192), nullable=False, index=True),
     Column("adapter_id", String(128)),
     Column("reason", Text, nullable=False),
     Column("at_s", Float, nullable=False),
+    Column("change", String(16), nullable=False, server_default="set"),
+    Column("revision", Integer, nullable=False, server_default="0"),
+    Column("previous_adapter_id", String(128)),
+    Column("split_adapter_id", String(128)),
+    Column("split_percent", Float, nullable=False, server_default="0"),
+    Column("actor", Text, nullable=False, server_default=""),
 )
 
 OUTBOX = Table(
     "outbox",
     METADATA,
-    Column("row_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    Column("row_id", ROW_NUMBER, primary_key=True, autoincrement=True),
     Column("message_id", String(32), nullable=False),
     Column("channel", String(64), nullable=False),
     Column("ids", JSON, nullable=False),

@@ -27,7 +27,8 @@ from services.registry.io.adapter_rows import AdapterFilter
 from services.registry.io.changes import Changes
 from services.registry.io.database import _MIGRATIONS, Collision, Database, DatabaseUnavailable, DatabaseUrlError
 from services.registry.io.notes import fact, message_of, removal, value
-from services.registry.io.tables import METADATA, TENANTS
+from services.registry.io.schema import METADATA
+from services.registry.io.tables import TENANTS
 from shared.contracts import catalog
 from shared.messages.adapters import AdapterFailed
 from shared.messages.desired import TenantRecord

@@ -80,7 +80,7 @@ async def test_c81_what_is_no_json_is_400(alone: World, text: bytes) -> None:
         ({"rank": 8.5}, "rank"),
         ({"adapter_id": 5}, "adapter_id"),
         ({"adapter_id": None}, "adapter_id"),
-        ({"target_modules": "q_proj"}, "target_modules"),
+        ({"target_modules": 5}, "target_modules"),
         ({"target_modules": ["q_proj", 1]}, "target_modules[1]"),
         ({"rank_pattern": {"q_proj": "x"}}, "rank_pattern[...]"),
         ({"use_rslora": 1}, "use_rslora"),

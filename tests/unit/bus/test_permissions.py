@@ -58,6 +58,7 @@ def test_a_gateway_is_granted_this_and_no_more() -> None:
     }
     assert {subject for subject in granted.publish if subject.startswith("lf.")} == {
         "lf.v1.tel.gateway.report.*",
+        "lf.v1.evt.usage.recorded",
         "lf.v1.rpc.replica.generate.*",
         "lf.v1.rpc.replica.cancel.*",
         "lf.v1.rpc.replica.replay.*",

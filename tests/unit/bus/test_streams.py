@@ -41,6 +41,8 @@ def test_the_shared_durables_are_the_registrys() -> None:
     assert {(durable.name, durable.subject, durable.service) for durable in durables()} == {
         ("registry-adapter_registered", catalog.ADAPTER_REGISTERED.wildcard, Service.REGISTRY),
         ("registry-adapter_effect_mismatch", catalog.ADAPTER_EFFECT_MISMATCH.wildcard, Service.REGISTRY),
+        ("registry-adapter_load_failed", catalog.ADAPTER_LOAD_FAILED.wildcard, Service.REGISTRY),
+        ("registry-usage_recorded", catalog.USAGE_RECORDED.wildcard, Service.REGISTRY),
     }
 
 
