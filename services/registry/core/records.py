@@ -133,6 +133,7 @@ def measured(adapter: StoredAdapter, evaluation: Evaluation) -> StoredAdapter:
 def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
     """What replicas and placement need of it."""
     announced = adapter.announced
+    targets = announced.target_modules
     return AdapterRecord(
         adapter_id=adapter.adapter_id,
         digest=adapter.digest,
@@ -142,7 +143,7 @@ def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
         base_model_hash=announced.base_model_hash,
         rank=announced.rank,
         alpha=announced.alpha,
-        target_modules=announced.target_modules,
+        target_modules=(targets,) if isinstance(targets, str) else targets,
         size_bytes=adapter.size_bytes,
         store_key=adapter.store_key,
         status=adapter.status,
