@@ -46,7 +46,7 @@ async def bring_in(settings: Settings) -> None:
         httpx.AsyncClient(base_url=settings.door_url, timeout=60.0) as door,
     ):
         demo = DemoFleet(admin, door, print)
-        secrets = msgspec.structs.replace(secrets, demo_key=await demo.prepare(base, secrets.demo_key))
+        secrets = msgspec.structs.replace(secrets, demo_key=await demo.prepare([base], secrets.demo_key))
         secret_file.save(SECRETS, secrets)
         bus = await connect(options(pipeline, "demo-pipeline"))
         announced = await demo.bring_in(bus, demo_folders(base.base_model_hash), INBOX, base.base_model_hash)

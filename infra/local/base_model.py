@@ -43,10 +43,10 @@ async def provide(models: Path, choice: str | None, say: Callable[[str], None], 
     return Path(last.removeprefix(FOUND))
 
 
-async def described(model: Path, rank_limit: int) -> BaseModelRecord:
+async def described(model: Path, rank_classes: tuple[int, ...]) -> BaseModelRecord:
     """What the fleet must know of it. Raises CannotStart if its config.json is none of a Llama's."""
     try:
-        return await asyncio.to_thread(describe, model, model.name, (rank_limit,))
+        return await asyncio.to_thread(describe, model, model.name, rank_classes)
     except (KeyError, ValueError, TypeError) as error:
         raise CannotStart(
             f"{model / 'config.json'} describes no Llama-family model ({type(error).__name__}: {error}): "

@@ -37,9 +37,10 @@ class DemoFleet:
         self._door = door
         self._say = say
 
-    async def prepare(self, base: BaseModelRecord, key: str) -> str:
-        """Register base model and tenant; returns the demo key, a new one if `key` is empty."""
-        await self._offer(base)
+    async def prepare(self, bases: Sequence[BaseModelRecord], key: str) -> str:
+        """Register base models and tenant; returns the demo key, a new one if `key` is empty."""
+        for base in bases:
+            await self._offer(base)
         await self._call("POST", "/internal/tenants", {"tenant_id": TENANT, "weight": 1.0})
         if key:
             return key
@@ -52,8 +53,9 @@ class DemoFleet:
         answer = await self._ask("PUT", path, msgspec.to_builtins(base))
         if answer.status_code == 409:
             raise CannotStart(
-                f"LORAFLEET_RANK_LIMIT is {classes[0]}, but this fleet's adapters were registered under another one: "
-                f"start with that, or set LORAFLEET_HOME to a new folder. ({answer.json()['error']['message']})"
+                f"{base.name} is offered with {_ranks(classes)}, but this fleet knows it otherwise: set "
+                f"LORAFLEET_RANK_LIMIT and LORAFLEET_MORE_POOLS as they were, or LORAFLEET_HOME to a new folder. "
+                f"({answer.json()['error']['message']})"
             )
         _body(answer)
 
@@ -124,6 +126,10 @@ class DemoFleet:
             return await self._admin.request(method, path, json=body)
         except httpx.HTTPError as error:
             raise CannotStart(f"The registry does not answer {path} ({type(error).__name__} {error}).") from error
+
+
+def _ranks(classes: Sequence[int]) -> str:
+    return f"rank {' and '.join(str(rank) for rank in classes)}"
 
 
 def announcement(folder: Path, base_model_hash: str) -> AdapterRegistered:

@@ -45,25 +45,34 @@ class FleetInputs:
     """By service name as in shared.contracts.channel.Service."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Variables that the operator set for single services."""
+    more_folders: tuple[Path, ...] = ()
+    """The model folder of each further pool."""
 
 
 def processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
     """Every child of the supervisor but nats-server, in the order in which they start."""
-    workers = tuple(_worker(inputs, name, at) for at, name in enumerate(replica_ids(inputs.settings)))
-    return (*workers, _registry(inputs), _placement(inputs), _autoscaler(inputs), _gateway(inputs))
+    return (*_workers(inputs), _registry(inputs), _placement(inputs), _autoscaler(inputs), _gateway(inputs))
 
 
 def merged_processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
     """A replica for each adapter that is to be merged in. They wait for it, so nobody waits for them; and an adapter
     that cannot be merged takes nobody else's replica down."""
+    first = len(_workers(inputs))
     return tuple(
-        replace(_worker(inputs, f"merged-{at}", inputs.settings.replicas + at, MERGED=name), vital=False)
+        replace(_worker(inputs, f"merged-{at}", first + at, MERGED=name), vital=False)
         for at, name in enumerate(inputs.settings.merged)
     )
 
 
-def replica_ids(settings: LocalSettings) -> tuple[str, ...]:
-    return tuple(f"replica-{index}" for index in range(settings.replicas))
+def _workers(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
+    """Numbered through all pools."""
+    folders = (inputs.model_folder, *inputs.more_folders)
+    pools = [
+        {"MODEL_FOLDER": str(folder), "RANK_LIMIT": str(pool.rank_limit)}
+        for pool, folder in zip(inputs.settings.pools, folders, strict=True)
+        for _ in range(pool.replicas)
+    ]
+    return tuple(_worker(inputs, f"replica-{at}", at, **pool) for at, pool in enumerate(pools))
 
 
 def _gateway(inputs: FleetInputs) -> ProcessSpec:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from infra.local.pools import Pool, parse_pool
 from shared.runtime.settings import read
 from shared.store.access import S3Access
 
@@ -38,6 +39,8 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
     max_context_tokens: int = 2048
     ram_budget_bytes: int = 1 << 30
     disk_budget_bytes: int = 8 << 30
+    more_pools: tuple[str, ...] = ()
+    """Further pools, `r64x2` or `/models/next:r16x1`: a rank limit and replicas, on another model if one is named."""
     engine: Literal["torch", "vllm", "timed"] = "torch"
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     threads: int = 1
@@ -53,6 +56,8 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
             raise ValueError("REPLICAS must be at least 1")
         if self.merged and self.engine != "torch":
             raise ValueError(f"MERGED needs ENGINE=torch, not {self.engine}")
+        if any(pool in self.pools[:at] for at, pool in enumerate(self.pools)):
+            raise ValueError("MORE_POOLS names a pool twice")
         names = ("PORT", "ADMIN_PORT", "NATS_PORT", *("PROBE_PORT (and the next ones)",) * self.probes)
         ports = (self.port, self.admin_port, self.nats_port, *range(self.probe_port, self.probe_port + self.probes))
         taken: dict[int, str] = {}
@@ -65,7 +70,13 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
     @property
     def probes(self) -> int:
         """How many ports from `probe_port` on are taken: placement, autoscaler, and each replica."""
-        return 2 + self.replicas + len(self.merged)
+        return 2 + sum(pool.replicas for pool in self.pools) + len(self.merged)
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """All of them, the fleet's first one first. Raises ValueError."""
+        first = Pool(model=None, rank_limit=self.rank_limit, replicas=self.replicas)
+        return (first, *(parse_pool(text) for text in self.more_pools))
 
 
 def read_settings(environ: Mapping[str, str]) -> LocalSettings:

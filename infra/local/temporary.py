@@ -16,6 +16,7 @@ import msgspec
 
 from infra.local.connection import Connection, find_connection
 from infra.local.layout import Layout
+from infra.local.pools import parse_pool
 
 _UP_TIMEOUT_S = 240.0
 _PORTS = range(15_000, 32_000)
@@ -72,7 +73,8 @@ def environment(home: Path, **settings: str) -> dict[str, str]:
     """The environment of a fleet in `home` on ports that are free now."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LORAFLEET_")}
     merged = [name for name in settings.get("merged", "").split(",") if name]
-    replicas = int(settings.get("replicas", "2")) + len(merged)
+    further = [parse_pool(text).replicas for text in settings.get("more_pools", "").split(",") if text]
+    replicas = int(settings.get("replicas", "2")) + sum(further) + len(merged)
     port, admin, nats = free_ports(3)
     chosen = {
         "home": str(home),

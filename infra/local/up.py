@@ -18,6 +18,7 @@ from infra.local.demo import DemoFleet, demo_folders
 from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, merged_processes, processes
 from infra.local.layout import Layout
 from infra.local.nats import options, start_nats
+from infra.local.pools import rank_classes
 from infra.local.preflight import CannotStart, check_disk, check_engine, check_port, take_lock
 from infra.local.race import race
 from infra.local.settings import LocalSettings
@@ -29,6 +30,12 @@ from shared.messages.desired import BaseModelRecord
 Say = Callable[[str], None]
 _READY_TIMEOUT_S = 180.0
 _ACTIVE_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    folder: Path
+    record: BaseModelRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,43 +66,55 @@ async def _run(run: Run) -> None:
     check_engine(run.overrides.get("LORAFLEET_WORKER_ENGINE", run.settings.engine))
     check_disk(run.layout.home)
     _check_ports(run.settings)
-    model = await provide(run.layout.models, run.settings.model, run.say)
-    base = await described(model, run.settings.rank_limit)
+    bases = await _bases(run)
     supervisor = Supervisor(run.layout, run.say)
     try:
-        await _serve(run, supervisor, model, base)
+        await _serve(run, supervisor, bases)
     finally:
         run.say("stopping")
         await supervisor.stop()
         run.say("stopped; nothing was lost, the next start serves the same adapters")
 
 
-async def _serve(run: Run, supervisor: Supervisor, model: Path, base: BaseModelRecord) -> None:
+async def _bases(run: Run) -> dict[str | None, Base]:
+    """By the name that the settings give it; None is the fleet's own, which comes first."""
+    pools = run.settings.pools
+    bases: dict[str | None, Base] = {}
+    for name in dict.fromkeys(pool.model for pool in pools):
+        folder = await provide(run.layout.models, name or run.settings.model, run.say)
+        bases[name] = Base(folder=folder, record=await described(folder, rank_classes(pools, name)))
+    return bases
+
+
+async def _serve(run: Run, supervisor: Supervisor, bases: Mapping[str | None, Base]) -> None:
     logins = await start_nats(supervisor, run.layout, run.settings)
     run.say(f"nats-server is ready on port {run.settings.nats_port}")
     secrets = secret_file.load_or_create(run.layout.secrets)
+    model_folder, *more_folders = (bases[pool.model].folder for pool in run.settings.pools)
     inputs = FleetInputs(
-        layout=run.layout, settings=run.settings, model_folder=model, admin_key=secrets.admin_key, logins=logins,
-        overrides=run.overrides,
+        layout=run.layout, settings=run.settings, model_folder=model_folder, admin_key=secrets.admin_key, logins=logins,
+        overrides=run.overrides, more_folders=tuple(more_folders),
     )  # fmt: skip
+    records = [base.record for base in bases.values()]
     specs = processes(inputs)
     for spec in specs:
         supervisor.start_service(spec)
     if run.settings.engine == "torch":
         run.say("replicas are starting; the first time on a machine they compile their kernels (10 to 30 s)")
-    aliases = await race(supervisor.no_death(), _first_answer(run, supervisor, specs, inputs, base))
+    aliases = await race(supervisor.no_death(), _first_answer(run, supervisor, specs, inputs, records))
     for spec in merged_processes(inputs):
         supervisor.start_service(spec)
         run.say(f"{spec.name} merges {spec.env['LORAFLEET_WORKER_MERGED']} into its base once that is active")
-    run.say(banner(run.settings, secret_file.load_or_create(run.layout.secrets).demo_key, aliases, base.name))
+    run.say(banner(run.settings, secret_file.load_or_create(run.layout.secrets).demo_key, aliases, records[0].name))
     run.serving()
     raise CannotStart(await supervisor.keep_alive())
 
 
 async def _first_answer(
-    run: Run, supervisor: Supervisor, specs: tuple[ProcessSpec, ...], inputs: FleetInputs, base: BaseModelRecord
+    run: Run, supervisor: Supervisor, specs: tuple[ProcessSpec, ...], inputs: FleetInputs, bases: list[BaseModelRecord]
 ) -> list[str]:
     """Bring the demo customer in and wait for one real answer; returns the demo's aliases."""
+    base = bases[0]
     registry = next(spec for spec in specs if spec.name == "registry")
     await supervisor.wait_ready([registry], _READY_TIMEOUT_S)
     settings = run.settings
@@ -107,7 +126,7 @@ async def _first_answer(
     ):
         demo = DemoFleet(admin, door, run.say)
         secrets = secret_file.load_or_create(run.layout.secrets)
-        secrets = msgspec.structs.replace(secrets, demo_key=await demo.prepare(base, secrets.demo_key))
+        secrets = msgspec.structs.replace(secrets, demo_key=await demo.prepare(bases, secrets.demo_key))
         secret_file.save(run.layout.secrets, secrets)
         announced = await _announce(run, demo, inputs.logins["pipeline"], base)
         await supervisor.wait_ready([spec for spec in specs if spec is not registry], _READY_TIMEOUT_S)

@@ -60,4 +60,4 @@ def _runs(pid: str) -> bool:
 async def test_a_config_of_something_else_names_the_file_and_the_setting(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(CannotStart, match=r"config\.json describes no Llama-family model .*LORAFLEET_MODEL"):
-        await described(tmp_path, 16)
+        await described(tmp_path, (16,))

@@ -87,8 +87,8 @@ async def test_another_rank_limit_than_the_fleets_own_says_what_to_start_with() 
     base = BaseModelRecord(
         base_model_hash="b" * 64, name="tiny", layers=2, modules={}, rank_classes=(8,), max_context_tokens=2048
     )  # fmt: skip
-    with pytest.raises(CannotStart, match=r"LORAFLEET_RANK_LIMIT is 8, .* LORAFLEET_HOME .*Rank classes \[16\]"):
-        await other.prepare(base, "key")
+    with pytest.raises(CannotStart, match=r"rank 8, .* LORAFLEET_HOME .*Rank classes \[16\]"):
+        await other.prepare([base], "key")
 
 
 def test_the_demo_is_for_the_base_model_that_it_was_trained_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,23 @@ def test_replicas_share_nothing_but_model_and_store() -> None:
 def test_every_process_is_asked_on_a_port_of_its_own() -> None:
     urls = [spec.ready_url for spec in specs(replicas=3)]
     assert len(set(urls)) == len(urls) == 7
+
+
+def test_further_pools_have_replicas_of_their_own_rank_and_model() -> None:
+    given = inputs(more_pools=("r64", "/models/next:r16x2"), merged=("acme-1",))
+    given = replace(given, more_folders=(Path("/models/base"), Path("/models/next")))
+    env = {spec.name: spec.env for spec in (*processes(given), *merged_processes(given))}
+    pools = {
+        name: (of["LORAFLEET_WORKER_MODEL_FOLDER"], of["LORAFLEET_WORKER_RANK_LIMIT"])
+        for name, of in env.items()
+        if "LORAFLEET_WORKER_RANK_LIMIT" in of
+    }
+    own, next_one = ("/models/base", "16"), ("/models/next", "16")
+    assert pools == {
+        "replica-0": own, "replica-1": own, "replica-2": ("/models/base", "64"), "replica-3": next_one,
+        "replica-4": next_one, "merged-0": own,
+    }  # fmt: skip
+    assert given.settings.probes == 8
 
 
 def test_an_adapter_that_is_to_be_merged_gets_a_replica_beside_the_others() -> None:
