@@ -1,4 +1,4 @@
-"""Writes `docs/contract/channels.md` from the catalog: `make contract-docs`."""
+"""Writes `docs/contract/` from the catalog: a page for people, AsyncAPI for programs. `make contract-docs`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 from msgspec import inspect as types
 
+from shared.contracts.asyncapi import documents
 from shared.contracts.catalog import CHANNELS
 from shared.contracts.channel import Channel, FanOut, Kind, Reader
 from shared.contracts.shape import FieldShape, MessageShape, shape, spell, structs
 
 PAGE = Path("docs/contract/channels.md")
+ASYNCAPI = Path("docs/contract/asyncapi")
 
 _PROMISES = {
     Kind.EVENT: ("Facts", "At least once, replayable; a repeated message id is stored once."),
@@ -115,10 +117,17 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
+def files() -> dict[Path, str]:
+    """What belongs below `docs/contract/`, by path."""
+    services = {ASYNCAPI / f"{name}.json": json.dumps(node, indent=2) + "\n" for name, node in documents().items()}
+    return {PAGE: page(), **services}
+
+
 def main() -> None:
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page())
-    print(f"wrote {PAGE}")
+    ASYNCAPI.mkdir(parents=True, exist_ok=True)
+    for path, text in files().items():
+        path.write_text(text)
+    print(f"wrote {PAGE} and {ASYNCAPI}/")
 
 
 if __name__ == "__main__":
