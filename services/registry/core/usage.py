@@ -1,0 +1,108 @@
+"""What usage comes to: which ends are errors, and what an adapter did lately."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from shared.messages.usage import UsageRecord
+
+FAULTLESS = (
+    "stop", "length", "cancelled", "client_left", "slow_reader", "context_length_exceeded", "invalid_request",
+    "request_too_large", "not_ready", "shutting_down",
+)  # fmt: skip
+"""Outcomes that say nothing against the version: it answered, the client ended it or asked for what cannot be, or
+the gateway was starting or stopping. Every other outcome is an error."""
+
+WINDOW_S = 60.0
+DAY_S = 86_400.0
+
+
+class RecentUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of one adapter that ended since some moment; `ttft_p95_ms` None: none of them had a first token."""
+
+    requests: int
+    errors: int
+    ttft_p95_ms: float | None
+
+
+def is_error(outcome: str) -> bool:
+    return outcome not in FAULTLESS
+
+
+def p95_rank(measured: int) -> int:
+    """Which of so many values, counted from 0 in ascending order, is their 95th percentile."""
+    return max(0, math.ceil(measured * 0.95) - 1)
+
+
+def window_of(at_s: float) -> float:
+    """The start of the window of `adapter_stats` that a moment falls into."""
+    return math.floor(at_s / WINDOW_S) * WINDOW_S
+
+
+def day_of(at_s: float) -> int:
+    """Days since 1970, UTC."""
+    return math.floor(at_s / DAY_S)
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """What `adapter_stats` gains for one adapter and one minute."""
+
+    adapter_id: str
+    window_start: float
+    pool_id: str
+    requests: int
+    errors: int
+    tokens: int
+    gpu_hits: int
+
+
+class TenantDay(msgspec.Struct, frozen=True, kw_only=True):
+    """What `tenant_usage` gains, or holds, for one tenant and one day."""
+
+    tenant_id: str
+    day: int
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+
+
+def windows(records: Iterable[UsageRecord]) -> list[Window]:
+    """Sums by adapter and minute, in the order of their keys: two registries that add the same keys must not wait
+    for each other crosswise."""
+    groups: dict[tuple[str, float], list[UsageRecord]] = {}
+    for record in records:
+        groups.setdefault((record.adapter_id, window_of(record.at_s)), []).append(record)
+    return [_window(adapter_id, start_s, groups[adapter_id, start_s]) for adapter_id, start_s in sorted(groups)]
+
+
+def tenant_days(records: Iterable[UsageRecord]) -> list[TenantDay]:
+    """Sums by tenant and day, in the order of their keys."""
+    groups: dict[tuple[str, int], list[UsageRecord]] = {}
+    for record in records:
+        groups.setdefault((record.tenant_id, day_of(record.at_s)), []).append(record)
+    return [_tenant_day(tenant_id, day, groups[tenant_id, day]) for tenant_id, day in sorted(groups)]
+
+
+def _window(adapter_id: str, start_s: float, records: Sequence[UsageRecord]) -> Window:
+    return Window(
+        adapter_id=adapter_id,
+        window_start=start_s,
+        pool_id=records[-1].pool_id,
+        requests=len(records),
+        errors=sum(is_error(record.outcome) for record in records),
+        tokens=sum(record.completion_tokens for record in records),
+        gpu_hits=sum(record.tier == "gpu" for record in records),
+    )
+
+
+def _tenant_day(tenant_id: str, day: int, records: Sequence[UsageRecord]) -> TenantDay:
+    return TenantDay(
+        tenant_id=tenant_id,
+        day=day,
+        requests=len(records),
+        prompt_tokens=sum(record.prompt_tokens for record in records),
+        completion_tokens=sum(record.completion_tokens for record in records),
+    )

@@ -1,0 +1,66 @@
+"""Reading usage: what each request was, and what it all comes to. Every query here follows an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.registry.core.usage import DAY_S, FAULTLESS, RecentUsage, p95_rank, window_of
+from services.registry.io.usage_tables import ADAPTER_STATS, USAGE
+
+_AT_ONCE = 500
+"""Adapters that one query names: databases bound the parameters of a statement."""
+
+
+async def recent(connection: AsyncConnection, adapter_id: str, since_s: float) -> RecentUsage:
+    """The requests of one adapter that ended at `since_s` (seconds since 1970) or later."""
+    row = (await connection.execute(recent_query(adapter_id, since_s))).one()
+    rank = p95_rank(row.measured)
+    p95 = await connection.scalar(ttft_query(adapter_id, since_s, rank)) if row.measured else None
+    return RecentUsage(requests=row.requests, errors=row.errors, ttft_p95_ms=p95)
+
+
+async def rates(
+    connection: AsyncConnection, adapter_ids: Sequence[str], since_s: float, *, now_s: float
+) -> dict[str, float]:
+    """Requests per day of each adapter between `since_s` and `now_s` (seconds since 1970); 0.0 without any."""
+    days = max(now_s - window_of(since_s), 1.0) / DAY_S
+    found = dict.fromkeys(adapter_ids, 0.0)
+    for some in _parts(adapter_ids):
+        for row in await connection.execute(rates_query(some, since_s)):
+            found[row.adapter_id] = row.requests / days
+    return found
+
+
+def recent_query(adapter_id: str, since_s: float) -> Select[Any]:
+    errors = case((USAGE.c.outcome.not_in(FAULTLESS), 1), else_=0)
+    return select(
+        func.count().label("requests"),
+        func.coalesce(func.sum(errors), 0).label("errors"),
+        func.count(USAGE.c.ttft_ms).label("measured"),
+    ).where(*_since(adapter_id, since_s))
+
+
+def ttft_query(adapter_id: str, since_s: float, rank: int) -> Select[Any]:
+    measured = (*_since(adapter_id, since_s), USAGE.c.ttft_ms.is_not(None))
+    return select(USAGE.c.ttft_ms).where(*measured).order_by(USAGE.c.ttft_ms).offset(rank).limit(1)
+
+
+def rates_query(adapter_ids: Sequence[str], since_s: float) -> Select[Any]:
+    stats = ADAPTER_STATS.c
+    return (
+        select(stats.adapter_id, func.sum(stats.requests).label("requests"))
+        .where(stats.adapter_id.in_(adapter_ids), stats.window_start >= window_of(since_s))
+        .group_by(stats.adapter_id)
+    )
+
+
+def _since(adapter_id: str, since_s: float) -> tuple[ColumnElement[bool], ...]:
+    return USAGE.c.adapter_id == adapter_id, USAGE.c.at_s >= since_s
+
+
+def _parts(adapter_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (adapter_ids[at : at + _AT_ONCE] for at in range(0, len(adapter_ids), _AT_ONCE))

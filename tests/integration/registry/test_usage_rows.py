@@ -1,0 +1,97 @@
+"""Usage in the database: written once, summed up rightly, found by an index, and forgotten in time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from services.registry.core.usage import RecentUsage
+from services.registry.io import usage_ledger, usage_rows
+from services.registry.io.changes import Changes
+from services.registry.io.database import Database
+from services.registry.io.usage_tables import ADAPTER_STATS, TENANT_USAGE, USAGE
+from shared.messages.usage import UsageBatch
+from tests.support.usage_records import batch, record
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/registry.db", Changes())
+    await database.start()
+    yield database
+    await database.stop()
+
+
+async def enter(database: Database, *batches: UsageBatch) -> list[int]:
+    async with database.write() as connection:
+        return [await usage_ledger.enter(connection, one) for one in batches]
+
+
+async def test_a_record_is_kept_whole_and_a_batch_that_comes_again_adds_nothing(database: Database) -> None:
+    told = batch(record("c1"), record("c2", ttft_ms=None, outcome="replica_lost", tier="", completion_tokens=0))
+    assert await enter(database, told) == [2]
+    assert await enter(database, told, batch(record("c2"), record("c3"), sequence=2)) == [0, 1]
+    async with database.read() as connection:
+        rows = (await connection.execute(select(USAGE).order_by(USAGE.c.call_id))).mappings().all()
+        [window] = (await connection.execute(select(ADAPTER_STATS))).mappings()
+        [day] = (await connection.execute(select(TENANT_USAGE))).mappings()
+    assert [row["call_id"] for row in rows] == ["c1", "c2", "c3"]
+    fields = told.records[0].__struct_fields__
+    assert {name: rows[0][name] for name in fields} == {name: getattr(told.records[0], name) for name in fields}
+    assert rows[0]["gateway_id"] == "g1"
+    assert dict(window) == {
+        "adapter_id": "v1", "window_start": 0.0, "pool_id": "p", "requests": 3, "errors": 1, "tokens": 6,
+        "gpu_hits": 2,
+    }  # fmt: skip
+    assert dict(day) == {"tenant_id": "acme", "day": 0, "requests": 3, "prompt_tokens": 21, "completion_tokens": 6}
+
+
+async def test_sums_grow_across_batches_by_minute_and_by_day(database: Database) -> None:
+    late = record("c3", at_s=86_401.0, pool_id="p2")
+    assert await enter(database, batch(record("c1"), late), batch(record("c2", at_s=59.9), sequence=2)) == [2, 1]
+    async with database.read() as connection:
+        stats = ADAPTER_STATS.c
+        windows = (await connection.execute(select(stats.window_start, stats.pool_id, stats.requests))).all()
+        days = (await connection.execute(select(TENANT_USAGE.c.day, TENANT_USAGE.c.requests))).all()
+    assert sorted(map(tuple, windows)) == [(0.0, "p", 2), (86_400.0, "p2", 1)]
+    assert sorted(map(tuple, days)) == [(0, 2), (1, 1)]
+
+
+async def test_records_of_adapters_and_tenants_that_nobody_knows_are_kept(database: Database) -> None:
+    assert await enter(database, batch(record(adapter_id="deleted", tenant_id="gone"))) == [1]
+
+
+async def test_recent_usage_counts_errors_but_not_what_clients_did_and_takes_the_95th_percentile(
+    database: Database,
+) -> None:
+    good = [record(f"c{at}", at_s=10.0 + at, ttft_ms=float(at)) for at in range(1, 21)]
+    bad = [record("e1", at_s=20.0, ttft_ms=None, outcome="replica_lost")]
+    left = [record("l1", at_s=20.0, ttft_ms=None, outcome="client_left")]
+    await enter(database, batch(*good, *bad, *left, record("other", adapter_id="v2", at_s=20.0)))
+    async with database.read() as connection:
+        assert await usage_rows.recent(connection, "v1", 0.0) == RecentUsage(requests=22, errors=1, ttft_p95_ms=19.0)
+        assert await usage_rows.recent(connection, "v1", 30.0) == RecentUsage(requests=1, errors=0, ttft_p95_ms=20.0)
+        assert await usage_rows.recent(connection, "v3", 0.0) == RecentUsage(requests=0, errors=0, ttft_p95_ms=None)
+
+
+async def test_rates_are_requests_per_day_and_nothing_is_none(database: Database) -> None:
+    await enter(database, batch(*(record(f"c{at}", at_s=3_600.0 + at) for at in range(6))))
+    async with database.read() as connection:
+        found = await usage_rows.rates(connection, ["v1", "v2"], 3_600.0, now_s=7_200.0)
+        assert found == {"v1": pytest.approx(144.0), "v2": 0.0}
+        many = [f"v{at}" for at in range(1_200)]
+        assert len(await usage_rows.rates(connection, many, 0.0, now_s=60.0)) == 1_200
+
+
+async def test_old_records_and_windows_go_in_bounded_chunks_and_a_tenants_sums_stay(database: Database) -> None:
+    await enter(database, batch(*(record(f"c{at}", at_s=60.0 * at) for at in range(5))))
+    async with database.write() as connection:
+        assert [await usage_ledger.prune(connection, 180.0, 2) for _ in range(3)] == [2, 1, 0]
+        assert [await usage_ledger.prune_window(connection, 120.0) for _ in range(3)] == [1, 1, 0]
+    async with database.read() as connection:
+        assert sorted((await connection.execute(select(USAGE.c.call_id))).scalars()) == ["c3", "c4"]
+        assert len((await connection.execute(select(ADAPTER_STATS))).all()) == 3
+        assert (await connection.execute(select(TENANT_USAGE.c.requests))).scalar_one() == 5
