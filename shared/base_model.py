@@ -9,29 +9,46 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from shared.messages.desired import BaseModelRecord, ModuleShape
+from shared.messages.identity import is_digest
 
 _CHUNK_BYTES = 1 << 20
 _CACHE_NAME = ".lorafleet-base-hash"
+_CACHE_FORM = 2
+"""Counts up when what is hashed, or what the stamp holds, changes: an older cache is then not believed."""
 _IGNORED_CONFIG_KEYS = frozenset({"_name_or_path", "transformers_version"})
+
+Stamp = list[list[Any]]
+
+
+class FolderChanged(OSError):
+    """The files changed while they were read, so that no hash is that of the folder."""
 
 
 def base_model_hash(folder: Path) -> str:
     """SHA-256 (hex) over config.json, tokenizer files and every safetensors file of a model folder.
 
-    The result is cached beside the files, keyed by their names, sizes and modification times; a folder
-    that cannot be written is hashed every time. Raises FileNotFoundError naming what is missing.
+    Computed once and kept beside the files with a stamp of them: name, size, inode, time of change. The time of
+    change (ctime) is what nobody can set back, as `cp -p`, `tar` and `rsync` set back the time of modification; so
+    the cache is believed only while no file was written, replaced, renamed or touched. A folder that cannot be
+    written is hashed every time. Raises FileNotFoundError naming what is missing, and FolderChanged if somebody
+    writes into the folder meanwhile; nothing is kept then.
     """
     stamp = _stamp(folder)
     cache = folder / _CACHE_NAME
     if cached := _read_cache(cache, stamp):
         return cached
+    begun_ns = _file_system_time_ns(folder)
     digest = _hash(folder)
-    with contextlib.suppress(OSError):
-        cache.write_text(json.dumps({"stamp": stamp, "hash": digest}))
+    if _stamp(folder) != stamp:
+        raise FolderChanged(f"{folder} changed while it was read: hash it again once it is written")
+    if _all_before(stamp, begun_ns):
+        _keep(cache, stamp, digest)
     return digest
 
 
@@ -71,17 +88,41 @@ def _file_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _stamp(folder: Path) -> list[list[Any]]:
+def _stamp(folder: Path) -> Stamp:
     stats = [(path.name, path.stat()) for path in identity_files(folder)]
-    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+    return [[name, stat.st_size, stat.st_ino, stat.st_ctime_ns] for name, stat in stats]
 
 
-def _read_cache(cache: Path, stamp: list[list[Any]]) -> str | None:
+def _file_system_time_ns(folder: Path) -> int:
+    """What time it is where the files lie, in that clock's own steps; 0 where nothing can be written."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            return os.fstat(file.fileno()).st_ctime_ns
+    except OSError:
+        return 0
+
+
+def _all_before(stamp: Stamp, begun_ns: int) -> bool:
+    """A file that changed in the very tick in which hashing began may change again in it, and show the same time."""
+    return all(changed_ns < begun_ns for *_, changed_ns in stamp)
+
+
+def _keep(cache: Path, stamp: Stamp, digest: str) -> None:
+    """Whole or not at all: several replicas start at once on one folder."""
+    own = cache.with_name(f"{cache.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        own.write_text(json.dumps({"form": _CACHE_FORM, "stamp": stamp, "hash": digest}))
+        own.replace(cache)
+
+
+def _read_cache(cache: Path, stamp: Stamp) -> str | None:
     try:
         saved = json.loads(cache.read_text())
     except (OSError, ValueError):
         return None
-    return str(saved["hash"]) if isinstance(saved, dict) and saved.get("stamp") == stamp else None
+    if not isinstance(saved, dict) or (saved.get("form"), saved.get("stamp")) != (_CACHE_FORM, stamp):
+        return None
+    return str(saved["hash"]) if is_digest(str(saved.get("hash"))) else None
 
 
 def describe(folder: Path, name: str, rank_classes: tuple[int, ...]) -> BaseModelRecord:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared.base_model import base_model_hash, describe
+from shared import base_model
+from shared.base_model import FolderChanged, base_model_hash, describe
 
 CONFIG: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -96,9 +98,74 @@ def test_files_that_change_no_output_are_none_of_its_business(folder: Path) -> N
 
 def test_a_broken_cache_is_not_believed(folder: Path) -> None:
     before = base_model_hash(folder)
-    for text in ("", "[]", '{"stamp": [], "hash": "0"}'):
+    for text in ("", "[]", '{"stamp": [], "hash": "0"}', '{"form": 2, "stamp": [], "hash": 7}'):
         (folder / ".lorafleet-base-hash").write_text(text)
         assert base_model_hash(folder) == before
+
+
+def kept(folder: Path) -> str:
+    """The hash, once the folder's cache is written: files as young as a tick of the clock are not trusted yet."""
+    deadline_s = time.monotonic() + 5.0
+    while not (folder / ".lorafleet-base-hash").exists() and time.monotonic() < deadline_s:
+        base_model_hash(folder)
+    assert (folder / ".lorafleet-base-hash").exists()
+    return base_model_hash(folder)
+
+
+def never(folder: Path) -> str:
+    raise AssertionError(f"{folder} was hashed again")
+
+
+def test_the_hash_is_computed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kept(folder)
+    monkeypatch.setattr(base_model, "_hash", never)
+    assert base_model_hash(folder) == before
+
+
+def test_a_file_whose_time_was_set_back_is_noticed(folder: Path) -> None:
+    """As `cp -p`, `tar` and `rsync` do: same size, same time of modification, other bytes."""
+    before, path = kept(folder), folder / "model-1.safetensors"
+    was = path.stat()
+    path.write_bytes(b"\x07" * was.st_size)
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (was.st_size, was.st_mtime_ns)
+    assert base_model_hash(folder) != before
+
+
+def test_a_file_that_another_one_replaced_is_noticed(folder: Path) -> None:
+    before, path = kept(folder), folder / "model-2.safetensors"
+    other = folder / "incoming"
+    other.write_bytes(b"\x02" * path.stat().st_size)
+    other.replace(path)
+    assert base_model_hash(folder) != before
+
+
+def test_the_hash_of_files_written_this_very_moment_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may change again within the same tick of the file system's clock, which would not show."""
+    ticks = [path.stat().st_ctime_ns for path in base_model.identity_files(folder)]
+    monkeypatch.setattr(base_model, "_file_system_time_ns", lambda _: max(ticks))
+    base_model_hash(folder)
+    assert not (folder / ".lorafleet-base-hash").exists()
+
+
+def test_a_folder_that_is_being_written_has_no_hash(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = base_model._hash
+
+    def hash_and_write(where: Path) -> str:
+        digest = right(where)
+        rewrite(where / "model-2.safetensors", b"\x03" * 100)
+        return digest
+
+    monkeypatch.setattr(base_model, "_hash", hash_and_write)
+    with pytest.raises(FolderChanged, match="changed while it was read"):
+        base_model_hash(folder)
+    assert not (folder / ".lorafleet-base-hash").exists()
+
+
+def test_a_cache_of_an_older_form_is_not_believed(folder: Path) -> None:
+    before, cache = kept(folder), folder / ".lorafleet-base-hash"
+    cache.write_text(json.dumps({**json.loads(cache.read_text()), "form": 1, "hash": "0" * 64}))
+    assert base_model_hash(folder) == before
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
