@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from services.replica_worker.assembly import Hooks, Outside, assemble
+from services.replica_worker.control.completion import Completer
 from services.replica_worker.control.convergence import Convergence
 from services.replica_worker.control.evaluation import Evaluator
 from services.replica_worker.control.golden import check_base
@@ -22,6 +23,7 @@ from shared.contracts.catalog import (
     ADAPTER_EFFECT_MISMATCH,
     ASSIGNMENT,
     CANCEL,
+    COMPLETE,
     DRAIN,
     EVALUATE,
     FINGERPRINT,
@@ -130,6 +132,7 @@ class Replica:
             await bus.serve(FINGERPRINT, operations.fingerprint, replica_id),
             await bus.serve(STATE, self.reporter.state, replica_id),
             await bus.serve(EVALUATE, Evaluator(self._means).evaluate, replica_id),
+            await bus.serve(COMPLETE, Completer(self._means, generation).complete, replica_id),
             # Last: whoever is told "no responders" goes to another replica at once.
             await bus.subscribe(GENERATE, generation.on_generate, replica_id),
         ]

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,36 +48,12 @@ from shared.messages.pools import pool_id
 from shared.runtime.clock import ManualClock
 from shared.runtime.metrics import Metrics
 from shared.store.file import FileStore
-from shared.store.port import ObjectStore, weights_key
+from shared.store.port import weights_key
+from tests.support.counting_store import CountingStore
 
 BASE_HASH = "ba5e" * 16
 REPLICA_ID = "replica-1"
 DEADLINE_S = 20.0
-
-
-class CountingStore:
-    """Any store, with how often each object was read; `broken` is raised instead of reading."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self.reads: dict[str, int] = defaultdict(int)
-        self.open_reads = 0
-        self.broken: Exception | None = None
-
-    async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
-        self.reads[key] += 1
-        if self.broken is not None:
-            raise self.broken
-        self.open_reads += 1
-        try:
-            async with aclosing(self._store.read(key, start)) as chunks:  # type: ignore[type-var]
-                async for chunk in chunks:
-                    yield chunk
-        finally:
-            self.open_reads -= 1
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
 
 class Heard:
@@ -258,6 +234,12 @@ class Rig:
 
     async def register(self, adapter_id: str, content: bytes | None = None, **changes: Any) -> AdapterRecord:
         """Store an adapter's file and tell the fleet of it, as the registry does."""
+        record = await self.keep(adapter_id, content, **changes)
+        await self.tell(record)
+        return record
+
+    async def keep(self, adapter_id: str, content: bytes | None = None, **changes: Any) -> AdapterRecord:
+        """Store an adapter's file, and tell nobody."""
         content = adapter_id.encode() * 64 if content is None else content
         digest = hashlib.sha256(content).hexdigest()
 
@@ -279,9 +261,7 @@ class Rig:
             store_key=weights_key(digest),
             status="active",
         )
-        record = msgspec.structs.replace(record, **changes)
-        await self.tell(record)
-        return record
+        return msgspec.structs.replace(record, **changes)
 
     async def tell(self, record: AdapterRecord) -> None:
         await self.registry.state(ADAPTER).put(record, key_of(record.adapter_id))

@@ -59,7 +59,7 @@ class Admission:
         Raises RefusedHere, EngineFailed. The caller tells the dispatcher of the request's end, also after a failure.
         """
         request = running.request
-        record = None if running.key is None else await self._record(running.key)
+        record = await self._record(running)
         prompt = await self._prompt(request)
         budget = fit(len(prompt), request.sampling.max_tokens, self._by.watch.info.max_context_tokens)
         if isinstance(budget, TooLong):
@@ -71,7 +71,12 @@ class Admission:
         await self._turn(running, record)
         return running.for_engine()
 
-    async def _record(self, key: AdapterKey) -> AdapterRecord:
+    async def _record(self, running: Running) -> AdapterRecord | None:
+        if running.inside is not None:
+            return running.inside.record
+        return None if running.key is None else await self._known(running.key)
+
+    async def _known(self, key: AdapterKey) -> AdapterRecord:
         try:
             async with asyncio.timeout(RECORD_WAIT_S):
                 record = await self._by.records.wait_for(key)

@@ -29,7 +29,7 @@ class Generation:
         self._by = means
         self.dispatcher = Dispatcher(means, self._pause)
         self._admission = Admission(means, self.dispatcher)
-        self._answers = Answers(means.bus, means.identity)
+        self._answers = Answers(means.bus, means.identity, means.frames)
         self._gateways = Gateways(means)
         self._counting = Counting(means, self.dispatcher)
         self._open = OpenRequests(means, self.dispatcher, self._answers)
@@ -40,11 +40,26 @@ class Generation:
         await self._answers.queued(request)
         if self._open.get(request.request_id) is not None:
             return  # it runs already, and its answers are on their way
-        if (refusal := self._admission.at_the_door(request, self.waiting)) is not None:
+        await self._take_in(running)
+
+    async def run_inside(self, running: Running) -> None:
+        """A request of this process itself, until its end. Pair it with `stop`, whatever happens."""
+        assert running.inside is not None, "nobody would hear of its end"
+        await self._take_in(running)
+        await running.inside.over.wait()
+
+    def stop(self, running: Running) -> None:
+        """End a request if it has not ended."""
+        if self._open.get(running.request.request_id) is running:
+            self._open.stop(running, "cancelled")
+
+    async def _take_in(self, running: Running) -> None:
+        if (refusal := self._admission.at_the_door(running.request, self.waiting)) is not None:
             await self._open.refuse(running, refusal)
             return
         self._open.add(running)
-        running.admission = asyncio.create_task(self._admit(running), name=f"admission of {request.request_id}")
+        name = f"admission of {running.request.request_id}"
+        running.admission = asyncio.create_task(self._admit(running), name=name)
 
     async def on_cancel(self, cancel: Cancel, ids: Ids) -> Cancelled:
         self._gateways.hear(cancel.gateway_id)
@@ -80,7 +95,7 @@ class Generation:
 
     async def beat(self) -> None:
         """Every 0.5 s: the last frame number to whoever may have missed it."""
-        self._by.frames.beat({running.request.gateway_id for running in self._open if running.accepted})
+        self._by.frames.beat({each.request.gateway_id for each in self._open if each.accepted and each.inside is None})
 
     @property
     def waiting(self) -> int:
@@ -165,16 +180,16 @@ class Generation:
         self._send(running.let_go())
 
     def _send(self, tokens: Sequence[StepToken]) -> None:
-        chunks: list[tuple[str, TokenChunk]] = []
+        chunks: list[tuple[Running, TokenChunk]] = []
         for token in tokens:
             if (running := self._open.get(token.request_id)) is None:
                 continue  # a stop string before this token was its end
             self._counting.resumed(running, token)
             chunk = running.advance(token)
-            chunks.append((running.request.gateway_id, chunk))
+            chunks.append((running, chunk))
             self._counting.tokens(running, len(chunk.token_ids))
             if chunk.finish is not None:
                 if token.finish is None:  # a stop string is ours, the engine knows nothing of it
                     self._by.watch.engine.abort(token.request_id)
                 self._open.end(running, chunk.finish.reason)
-        self._by.frames.write(chunks)
+        self._answers.write(chunks)

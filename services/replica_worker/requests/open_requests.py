@@ -52,7 +52,7 @@ class OpenRequests:
         self._by.meters.refused.labels(refusal.code).inc()
         _log.info("a request is refused", code=refusal.code, reason=refusal.reason)
         try:
-            await self._answers.refused(running.request, refusal)
+            await self._answers.refused(running, refusal)
         except BusUnavailable as error:
             _log.warning("a refusal could not be sent", reason=str(error))
 
@@ -75,7 +75,7 @@ class OpenRequests:
     def stop(self, running: Running, reason: str, error: str | None = None) -> None:
         """End a request from outside the engine. If it was accepted, its stream gets a last chunk."""
         if running.accepted and reason in ("cancelled", "error", "length"):
-            self._by.frames.write([(running.request.gateway_id, running.end(reason, error))])
+            self._answers.write([(running, running.end(reason, error))])
         if running.submitted:
             self._by.watch.engine.abort(running.request.request_id)
         if running.admission is not None and running.admission is not asyncio.current_task():

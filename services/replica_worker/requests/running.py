@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from services.replica_worker.engine.port import BASE_SLOT, EngineRequest, StepToken
 from services.replica_worker.requests.answer_text import AnswerText
+from services.replica_worker.requests.inside import Inside
 from services.replica_worker.tiers.slot_reference import SlotReference
 from shared.messages.generation import Finish, GenerateRequest, TokenChunk, Usage
 from shared.messages.identity import AdapterKey
@@ -19,6 +20,8 @@ class Running:
 
     request: GenerateRequest
     arrived_at_s: float
+    inside: Inside | None = None
+    """Who asked, if it was this process itself and no gateway."""
     tier: str = "gpu"
     """Where the adapter was found. The base model's weights are always in the engine."""
     accepted: bool = False
