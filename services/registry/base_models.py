@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry import facts
+from services.registry.alias_changes import told
 from services.registry.core.aliases import Denied
 from services.registry.core.bases import decide_base_model
 from services.registry.io import adapter_rows, alias_rows, base_model_rows, outbox_rows
@@ -55,7 +55,7 @@ async def _renamed(connection: AsyncConnection, record: BaseModelRecord) -> list
     """Alias records carry the base's name, so that a gateway needs one look-up."""
     notes = []
     for state in await alias_rows.listed(connection):
-        adapter = await adapter_rows.find(connection, state.adapter_id)
-        if adapter is not None and adapter.announced.base_model_hash == record.base_model_hash:
-            notes.append(facts.aliased(state, adapter, record))
+        named = [await adapter_rows.find(connection, adapter_id) for adapter_id in state.named]
+        if any(one is not None and one.announced.base_model_hash == record.base_model_hash for one in named):
+            notes.append(await told(connection, state))
     return notes

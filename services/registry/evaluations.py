@@ -8,9 +8,9 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry import facts
-from services.registry.aliasing import write_change
+from services.registry.alias_changes import write_change
 from services.registry.core import aliases, evaluation, lifecycle, records
-from services.registry.core.aliases import Denied
+from services.registry.core.aliases import Change, Denied
 from services.registry.core.evaluation import Verdict
 from services.registry.core.records import StoredAdapter
 from services.registry.fleet import UNANSWERED, Fleet
@@ -186,7 +186,9 @@ async def _deploy(connection: AsyncConnection, adapter: StoredAdapter, alias: st
     current = await alias_rows.find(connection, alias, to_change=True)
     now_means = await adapter_rows.find(connection, current.adapter_id) if current else None
     registered_at_s = now_means.registered_at_s if now_means else 0.0
-    change = aliases.decide_deploy(current, registered_at_s, records.candidate(adapter), alias)
+    asked = Change(actor=adapter.tenant_id, reason=f"announced with {adapter.adapter_id}")
+    change = aliases.decide_deploy(current, registered_at_s, records.candidate(adapter), alias, asked)
     if isinstance(change, Denied):
         _log.warning("an announced alias was not set", alias=alias, reason=change.message)
-    await write_change(connection, change, adapter, now_s)
+    else:
+        await write_change(connection, change, asked, now_s)

@@ -18,7 +18,8 @@ from shared.messages.adapters import (
     AdapterVerified,
     Defect,
 )
-from shared.messages.desired import BaseModelRecord
+from shared.messages.aliases import AliasMoved
+from shared.messages.desired import AliasTarget
 from shared.messages.identity import key_of
 from shared.messages.operations import Evaluation
 
@@ -93,8 +94,12 @@ def dropped(adapter: StoredAdapter) -> Note:
     return removal(catalog.ADAPTER, key_of(adapter.adapter_id))
 
 
-def aliased(state: AliasState, adapter: StoredAdapter, base: BaseModelRecord) -> Note:
-    return value(catalog.ALIAS, records.alias_record(state, adapter, base), key_of(state.alias))
+def aliased(state: AliasState, target: AliasTarget, split: AliasTarget | None) -> Note:
+    return value(catalog.ALIAS, records.alias_record(state, target, split), key_of(state.alias))
+
+
+def moved(change: AliasMoved) -> Note:
+    return fact(catalog.ALIAS_MOVED, change)
 
 
 def unaliased(alias: str) -> Note:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from services.registry.core.defects import quoted
+from services.registry.core.guards import Guard, guard_fault
 from shared.messages.identity import ALIAS_GRAMMAR, is_alias
 
 
 class Denied(msgspec.Struct, frozen=True, kw_only=True):
-    """Why not. `kind` is "invalid" (the request is wrong), "missing" or "conflict" (with the present state)."""
+    """Why not. `kind` is "invalid" (the request is wrong), "missing", "conflict" (with the present state) or
+    "unavailable" (it may go well later)."""
 
     kind: str
     code: str
@@ -18,13 +20,31 @@ class Denied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AliasState(msgspec.Struct, frozen=True, kw_only=True):
-    """What an alias means now, and what a rollback would make it mean."""
+    """What an alias means now, and what a rollback would make it mean.
+
+    With `split_adapter_id`, `split_percent` of the sessions mean that version. `guard` watches the version that
+    came last: the split's, or the alias's own.
+    """
 
     alias: str
     tenant_id: str
     adapter_id: str
     previous_adapter_id: str | None = None
     updated_at_s: float = 0.0
+    revision: int = 0
+    split_adapter_id: str | None = None
+    split_percent: float = 0.0
+    split_salt: str = ""
+    guard: Guard | None = None
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Every adapter that a request under this alias may reach."""
+        return frozenset({self.adapter_id, self.split_adapter_id} - {None})  # type: ignore[arg-type]
+
+    @property
+    def newest_adapter_id(self) -> str:
+        return self.split_adapter_id or self.adapter_id
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +56,28 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     registered_at_s: float = 0.0
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """Who wants an alias changed, why, and on which condition.
+
+    `expected_adapter_id` and `if_match` (a revision; 0: the alias does not exist) refuse the change if the alias is
+    not as it was thought to be. `force` does not wait for replicas, and ends a split.
+    """
+
+    actor: str
+    reason: str = ""
+    expected_adapter_id: str | None = None
+    if_match: int | None = None
+    guard: Guard | None = None
+    force: bool = False
+
+
 class AliasChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The alias as it is to be. `changed` is false if it already was."""
+    """The alias as it is to be. `kind` is one of ALIAS_CHANGES; `changed` is false if it already was."""
 
     state: AliasState
-    changed: bool
+    kind: str
     reason: str
+    changed: bool = True
 
 
 def name_fault(alias: str, tenant_id: str | None, base_names: frozenset[str]) -> Denied | None:
@@ -62,25 +98,25 @@ def tenant_of(alias: str) -> str:
     return alias.partition("/")[0]
 
 
-def decide_set(
-    current: AliasState | None, candidate: Candidate, alias: str, *, expected_adapter_id: str | None = None
-) -> AliasChange | Denied:
-    """Deploy `candidate` under an alias whose name is right. With `expected_adapter_id` only if the alias
-    means that adapter now, so that two operators do not undo each other unknowingly."""
-    if (fault := name_fault(alias, candidate.tenant_id, frozenset())) is not None:
+def decide_set(current: AliasState | None, candidate: Candidate, alias: str, asked: Change) -> AliasChange | Denied:
+    """Deploy `candidate` under an alias whose name is right.
+
+    A split is not ended in passing: who deploys may not know of it. Setting what already is keeps the way back, and
+    puts a guard on if one is given.
+    """
+    if (fault := _set_fault(current, candidate, alias, asked)) is not None:
         return fault
     now_means = current.adapter_id if current else None
-    if expected_adapter_id is not None and now_means != expected_adapter_id:
-        message = f"Alias {alias!r} means {now_means or 'nothing'} now, not {expected_adapter_id}."
-        return Denied(kind="conflict", code="alias_changed", message=message, field="expected_adapter_id")
-    if candidate.status != "active":
-        return _not_active(candidate, "adapter_id")
-    if current is not None and now_means == candidate.adapter_id:
-        return AliasChange(state=current, changed=False, reason=f"{alias} already means {candidate.adapter_id}")
+    if current is not None and now_means == candidate.adapter_id and current.split_adapter_id is None:
+        state = msgspec.structs.replace(current, guard=asked.guard or current.guard)
+        reason = f"{alias} already means {candidate.adapter_id}"
+        return AliasChange(state=state, kind="set", reason=reason, changed=asked.guard is not None)
+    previous = current.previous_adapter_id if current and now_means == candidate.adapter_id else now_means
     state = AliasState(
-        alias=alias, tenant_id=candidate.tenant_id, adapter_id=candidate.adapter_id, previous_adapter_id=now_means
-    )
-    return AliasChange(state=state, changed=True, reason=f"{alias} moves from {now_means} to {candidate.adapter_id}")
+        alias=alias, tenant_id=candidate.tenant_id, adapter_id=candidate.adapter_id, previous_adapter_id=previous,
+        revision=current.revision if current else 0, guard=asked.guard,
+    )  # fmt: skip
+    return AliasChange(state=state, kind="set", reason=f"{alias} moves from {now_means} to {candidate.adapter_id}")
 
 
 def nothing_before(alias: str) -> Denied:
@@ -88,19 +124,25 @@ def nothing_before(alias: str) -> Denied:
     return Denied(kind="conflict", code="nothing_to_roll_back", message=message)
 
 
-def decide_rollback(current: AliasState, previous: Candidate) -> AliasChange | Denied:
-    """Back to the adapter before; a second rollback returns to where the first began."""
+def decide_rollback(
+    current: AliasState, previous: Candidate, asked: Change, kind: str = "rollback"
+) -> AliasChange | Denied:
+    """Back to the adapter before; a second rollback returns to where the first began. No guard is kept."""
+    if (fault := expectation_fault(current, current.alias, asked)) is not None:
+        return fault
     if previous.status != "active":
-        return _not_active(previous, None)
-    state = msgspec.structs.replace(current, adapter_id=previous.adapter_id, previous_adapter_id=current.adapter_id)
+        return not_active(previous, None)
+    state = msgspec.structs.replace(
+        current, adapter_id=previous.adapter_id, previous_adapter_id=current.adapter_id, guard=None
+    )
     reason = f"{current.alias} rolls back from {current.adapter_id} to {previous.adapter_id}"
-    return AliasChange(state=state, changed=True, reason=reason)
+    return AliasChange(state=state, kind=kind, reason=reason)
 
 
 def decide_deploy(
-    current: AliasState | None, current_registered_at_s: float, candidate: Candidate, alias: str
+    current: AliasState | None, current_registered_at_s: float, candidate: Candidate, alias: str, asked: Change
 ) -> AliasChange | Denied:
-    """Deploy an adapter that has just become active and was announced with this alias.
+    """Deploy an adapter that has become active and was announced with this alias.
 
     Evaluations do not end in the order they began in: a version that was announced before the one the
     alias means now is not deployed over it.
@@ -108,13 +150,56 @@ def decide_deploy(
     if current is not None and current_registered_at_s > candidate.registered_at_s:
         message = f"Alias {alias!r} already means {current.adapter_id}, which was announced later."
         return Denied(kind="conflict", code="alias_is_newer", message=message)
-    return decide_set(current, candidate, alias)
+    return decide_set(current, candidate, alias, asked)
 
 
-def stamped(state: AliasState, now_s: float) -> AliasState:
-    return msgspec.structs.replace(state, updated_at_s=now_s)
+def expectation_fault(current: AliasState | None, alias: str, asked: Change) -> Denied | None:
+    """Why the alias is not as whoever asks thinks that it is: somebody else was faster."""
+    now_means = current.adapter_id if current else None
+    if asked.expected_adapter_id is not None and now_means != asked.expected_adapter_id:
+        message = f"Alias {alias!r} means {now_means or 'nothing'} now, not {asked.expected_adapter_id}."
+        return Denied(kind="conflict", code="alias_changed", message=message, field="expected_adapter_id")
+    revision = current.revision if current else 0
+    if asked.if_match is not None and revision != asked.if_match:
+        found = f"is at revision {revision} and means {now_means} now" if current else "does not exist"
+        wanted = f"not at revision {asked.if_match}" if asked.if_match else "though it was to be a new one"
+        message = f"Alias {alias!r} {found}, {wanted}."
+        return Denied(kind="conflict", code="alias_changed", message=message, field="if-match")
+    return None
 
 
-def _not_active(candidate: Candidate, field: str | None) -> Denied:
+def not_active(candidate: Candidate, field: str | None) -> Denied:
     message = f"Adapter {candidate.adapter_id} is {candidate.status}; an alias can only mean an active one."
     return Denied(kind="conflict", code="adapter_not_active", message=message, field=field)
+
+
+def bad_guard(asked: Change, way_back: str | None) -> Denied | None:
+    """A guard that could never act is refused, rather than relied upon."""
+    if asked.guard is None:
+        return None
+    fault = guard_fault(asked.guard)
+    if fault is None and way_back is None:
+        fault = "A guard needs a version to go back to, and this alias has none."
+    return None if fault is None else Denied(kind="invalid", code="guard_invalid", message=fault, field="guard")
+
+
+def stamped(state: AliasState, revision: int, now_s: float) -> AliasState:
+    return msgspec.structs.replace(state, revision=revision, updated_at_s=now_s)
+
+
+def _set_fault(current: AliasState | None, candidate: Candidate, alias: str, asked: Change) -> Denied | None:
+    if (fault := name_fault(alias, candidate.tenant_id, frozenset())) is not None:
+        return fault
+    if (fault := expectation_fault(current, alias, asked)) is not None:
+        return fault
+    if candidate.status != "active":
+        return not_active(candidate, "adapter_id")
+    if current is not None and current.split_adapter_id is not None and not asked.force:
+        message = (
+            f"{current.split_percent:g} % of the sessions of {alias!r} mean {current.split_adapter_id}: promote or end "
+            "the split first, or force it."
+        )
+        return Denied(kind="conflict", code="alias_split", message=message)
+    stays = current is not None and current.adapter_id == candidate.adapter_id
+    way_back = None if current is None else current.previous_adapter_id if stays else current.adapter_id
+    return bad_guard(asked, way_back)

@@ -10,7 +10,8 @@ from services.registry.core.description import largest_rank
 from services.registry.core.lifecycle import Move
 from services.registry.core.verify import FileFacts
 from shared.messages.adapters import AdapterRegistered, Defect
-from shared.messages.desired import AdapterRecord, AliasRecord, BaseModelRecord
+from shared.messages.aliases import AliasMoved
+from shared.messages.desired import AdapterRecord, AliasRecord, AliasTarget, BaseModelRecord
 from shared.messages.effects import AdapterEffect
 from shared.messages.operations import Evaluation
 from shared.messages.pools import pool_id, smallest_rank_class
@@ -155,17 +156,44 @@ def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
     )
 
 
-def alias_record(state: AliasState, adapter: StoredAdapter, base: BaseModelRecord) -> AliasRecord:
-    """What a gateway needs to route the alias."""
-    return AliasRecord(
-        alias=state.alias,
-        tenant_id=state.tenant_id,
+def alias_target(adapter: StoredAdapter, base: BaseModelRecord) -> AliasTarget:
+    """Where a request goes that means this adapter."""
+    return AliasTarget(
         adapter_id=adapter.adapter_id,
         digest=adapter.digest,
         pool_id=adapter.pool_id,
         base_model_hash=base.base_model_hash,
         base_model_name=base.name,
+    )
+
+
+def alias_record(state: AliasState, target: AliasTarget, split: AliasTarget | None) -> AliasRecord:
+    """What a gateway needs to route the alias."""
+    return AliasRecord(
+        alias=state.alias,
+        tenant_id=state.tenant_id,
+        **msgspec.structs.asdict(target),
         updated_at_s=state.updated_at_s,
+        split=split,
+        split_percent=state.split_percent,
+        split_salt=state.split_salt,
+    )
+
+
+def moved(state: AliasState, kind: str, actor: str, reason: str) -> AliasMoved:
+    """A change of an alias that has just come to be in this state."""
+    return AliasMoved(
+        alias=state.alias,
+        tenant_id=state.tenant_id,
+        change=kind,
+        revision=state.revision,
+        adapter_id=state.adapter_id,
+        previous_adapter_id=state.previous_adapter_id,
+        split_adapter_id=state.split_adapter_id,
+        split_percent=state.split_percent,
+        actor=actor,
+        reason=reason,
+        at_s=state.updated_at_s,
     )
 
 

@@ -12,6 +12,7 @@ from services.registry.core.aliases import (
     AliasChange,
     AliasState,
     Candidate,
+    Change,
     Denied,
     decide_deploy,
     decide_rollback,
@@ -21,6 +22,7 @@ from services.registry.core.aliases import (
 
 ALIAS = "acme/support:prod"
 NONE: frozenset[str] = frozenset()
+ASKED = Change(actor="ann")
 
 
 def candidate(adapter_id: str = "v2", **changes: Any) -> Candidate:
@@ -42,57 +44,58 @@ def denied(outcome: AliasChange | Denied | None) -> Denied:
 
 
 def test_a_new_alias_has_nothing_before_it() -> None:
-    assert moved(decide_set(None, candidate(), ALIAS)) == state("v2")
+    assert moved(decide_set(None, candidate(), ALIAS, ASKED)) == state("v2")
 
 
 def test_a_deploy_remembers_what_it_replaces() -> None:
-    assert moved(decide_set(state("v1"), candidate(), ALIAS)) == state("v2", "v1")
+    assert moved(decide_set(state("v1"), candidate(), ALIAS, ASKED)) == state("v2", "v1")
 
 
 def test_setting_what_already_is_changes_nothing_and_keeps_the_way_back() -> None:
-    again = decide_set(state("v2", "v1"), candidate("v2"), ALIAS)
+    again = decide_set(state("v2", "v1"), candidate("v2"), ALIAS, ASKED)
     assert isinstance(again, AliasChange)
     assert (again.state, again.changed) == (state("v2", "v1"), False)
 
 
 @pytest.mark.parametrize("status", ["registered", "verified", "evaluating", "failed", "retired", "rejected"])
 def test_an_alias_means_active_adapters_only(status: str) -> None:
-    fault = denied(decide_set(None, candidate(status=status), ALIAS))
+    fault = denied(decide_set(None, candidate(status=status), ALIAS, ASKED))
     assert (fault.kind, fault.code) == ("conflict", "adapter_not_active")
     assert status in fault.message
 
 
 def test_another_tenants_adapter_is_refused() -> None:
-    fault = denied(decide_set(None, candidate(tenant_id="globex"), ALIAS))
+    fault = denied(decide_set(None, candidate(tenant_id="globex"), ALIAS, ASKED))
     assert (fault.kind, fault.code) == ("invalid", "alias_foreign")
 
 
 @pytest.mark.parametrize(("current", "expected"), [(state("v1"), "v0"), (None, "v1")])
 def test_an_alias_that_moved_meanwhile_is_not_moved(current: AliasState | None, expected: str) -> None:
-    fault = denied(decide_set(current, candidate(), ALIAS, expected_adapter_id=expected))
+    fault = denied(decide_set(current, candidate(), ALIAS, Change(actor="ann", expected_adapter_id=expected)))
     assert (fault.kind, fault.code, fault.field) == ("conflict", "alias_changed", "expected_adapter_id")
 
 
 def test_an_alias_that_is_as_expected_is_moved() -> None:
-    assert moved(decide_set(state("v1"), candidate(), ALIAS, expected_adapter_id="v1")).adapter_id == "v2"
+    asked = Change(actor="ann", expected_adapter_id="v1")
+    assert moved(decide_set(state("v1"), candidate(), ALIAS, asked)).adapter_id == "v2"
 
 
 def test_a_rollback_goes_back_and_a_second_one_forth() -> None:
-    back = moved(decide_rollback(state("v2", "v1"), candidate("v1")))
+    back = moved(decide_rollback(state("v2", "v1"), candidate("v1"), ASKED))
     assert back == state("v1", "v2")
-    assert moved(decide_rollback(back, candidate("v2"))) == state("v2", "v1")
+    assert moved(decide_rollback(back, candidate("v2"), ASKED)) == state("v2", "v1")
 
 
 def test_there_must_be_something_to_go_back_to() -> None:
-    fault = denied(decide_rollback(state("v2", "v1"), candidate("v1", status="retired")))
+    fault = denied(decide_rollback(state("v2", "v1"), candidate("v1", status="retired"), ASKED))
     assert (fault.kind, fault.code) == ("conflict", "adapter_not_active")
 
 
 def test_a_version_announced_earlier_is_not_deployed_over_a_later_one() -> None:
     late = candidate("v1", registered_at_s=1.0)
-    assert denied(decide_deploy(state("v2"), 2.0, late, ALIAS)).code == "alias_is_newer"
-    assert moved(decide_deploy(state("v0"), 1.0, late, ALIAS)).adapter_id == "v1"
-    assert moved(decide_deploy(None, 0.0, late, ALIAS)).adapter_id == "v1"
+    assert denied(decide_deploy(state("v2"), 2.0, late, ALIAS, ASKED)).code == "alias_is_newer"
+    assert moved(decide_deploy(state("v0"), 1.0, late, ALIAS, ASKED)).adapter_id == "v1"
+    assert moved(decide_deploy(None, 0.0, late, ALIAS, ASKED)).adapter_id == "v1"
 
 
 def test_c62_the_name_of_a_base_model_is_no_alias() -> None:
