@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
-from shared.store.port import DigestMismatch, ObjectMissing, StoreUnavailable, checked_key
+from shared.store.port import DigestMismatch, Listed, ObjectMissing, StoreUnavailable, checked_key
 
 CHUNK_BYTES = 1 << 20
 _INCOMING = ".incoming"
@@ -60,6 +60,13 @@ class FileStore:
             await asyncio.to_thread(self._place(key).unlink, missing_ok=True)
         except OSError as error:
             raise StoreUnavailable(f"object {key} cannot be deleted: {error}") from error
+
+    async def listed(self, folder: str, beginning: str = "") -> list[Listed]:
+        """See ObjectStore. A folder that nothing was put into yet is empty."""
+        try:
+            return await asyncio.to_thread(_listed, self._place(folder), folder, beginning)
+        except OSError as error:
+            raise StoreUnavailable(f"the store's folder {folder} cannot be read: {error}") from error
 
     def _place(self, key: str) -> Path:
         return self._root / checked_key(key)
@@ -129,6 +136,20 @@ class _Incoming:
             self._file.close()
         with contextlib.suppress(OSError):  # why the file could not be written is what its writer wants to know
             self._path.unlink(missing_ok=True)
+
+
+def _listed(place: Path, folder: str, beginning: str) -> list[Listed]:
+    found = []
+    for file in sorted(place.iterdir()) if place.is_dir() else []:
+        if file.name.startswith(beginning) and file.is_file():
+            with contextlib.suppress(FileNotFoundError):  # deleted since
+                found.append(_looked_at(file, f"{folder}/{file.name}"))
+    return found
+
+
+def _looked_at(file: Path, key: str) -> Listed:
+    found = file.stat()
+    return Listed(key=key, size_bytes=found.st_size, modified_at_s=found.st_mtime)
 
 
 def _read_chunk(file: BinaryIO, key: str) -> bytes:

@@ -6,7 +6,17 @@ import re
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+import msgspec
+
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """An object without its bytes; `modified_at_s` is in seconds since 1970, by the store's clock."""
+
+    key: str
+    size_bytes: int
+    modified_at_s: float
 
 
 class ObjectMissing(Exception):
@@ -41,6 +51,10 @@ class ObjectStore(Protocol):
 
     async def delete(self, key: str) -> None:
         """Deleting what is not there is no error. Raises StoreUnavailable."""
+
+    async def listed(self, folder: str, beginning: str = "") -> list[Listed]:
+        """The objects right below `folder` (a key) whose names begin so, in order of their keys. For folders of
+        thousands, not of millions. Raises StoreUnavailable."""
 
 
 def weights_key(digest: str) -> str:

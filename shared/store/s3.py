@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError
 
 from shared.store.access import S3Access
 from shared.store.patience import USUAL_PATIENCE, Patience
-from shared.store.port import ObjectMissing, checked_key
+from shared.store.port import Listed, ObjectMissing, checked_key
 from shared.store.s3_download import Download
 from shared.store.s3_errors import FAILURES, explained, passes, status_of
 from shared.store.s3_upload import Upload
@@ -117,6 +117,23 @@ class S3Store:
         """Raises StoreUnavailable; the object may still be there then."""
         place = self._place(key)
         await self._ask(lambda: self._client.delete_object(**place), key)
+
+    async def listed(self, folder: str, beginning: str = "") -> list[Listed]:
+        """See ObjectStore."""
+        where = f"{self._prefix}{checked_key(folder)}/"
+        asked = {"Bucket": self._bucket, "Prefix": where + beginning, "Delimiter": "/"}
+        found: list[Listed] = []
+        more: dict[str, str] = {}
+        while True:
+            page = await self._ask(partial(self._client.list_objects_v2, **asked, **more), folder)
+            found += [self._looked_at(one) for one in page.get("Contents", [])]
+            if not page.get("IsTruncated"):
+                return found
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _looked_at(self, one: dict[str, Any]) -> Listed:
+        key = str(one["Key"]).removeprefix(self._prefix)
+        return Listed(key=key, size_bytes=int(one["Size"]), modified_at_s=one["LastModified"].timestamp())
 
     def _place(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}

@@ -129,6 +129,15 @@ class StoreSuite:
             await task
         assert not await store.exists(weights_key(digest))
 
+    async def test_a_folder_is_listed_by_the_beginning_of_its_names(self, store: ObjectStore) -> None:
+        assert await store.listed("parts") == []
+        for key in ("parts/b-2", "parts/a-1", "parts/a-2", "parts/a/deeper", "other/a-1"):
+            await store.put(key, chunks_of(SMALL), digest_of(SMALL))
+        found = await store.listed("parts", "a-")
+        assert [(one.key, one.size_bytes) for one in found] == [("parts/a-1", len(SMALL)), ("parts/a-2", len(SMALL))]
+        assert all(one.modified_at_s > 1e9 for one in found)
+        assert [one.key for one in await store.listed("parts")] == ["parts/a-1", "parts/a-2", "parts/b-2"]
+
     async def test_a_reader_keeps_the_object_it_began_with(self, store: ObjectStore) -> None:
         payload = bytes(3 << 20)
         key = await put(store, payload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -123,3 +124,13 @@ async def test_an_upload_that_is_gone_at_its_first_completion_did_not_succeed() 
     with pytest.raises(StoreUnavailable, match="NoSuchUpload"):
         await store(client).put(KEY, chunks_of(payload), digest_of(payload))
     assert client.asked[-1][0] == "abort_multipart_upload"
+
+
+async def test_a_long_list_comes_in_pages() -> None:
+    def page(name: str, **more: Any) -> dict[str, Any]:
+        return {"Contents": [{"Key": f"below/parts/{name}", "Size": 5, "LastModified": datetime.now(UTC)}], **more}
+
+    client = Client(page("a", IsTruncated=True, NextContinuationToken="t"), page("b", IsTruncated=False))
+    found = await S3Store(client, "bucket", "below").listed("parts")
+    assert [one.key for one in found] == ["parts/a", "parts/b"]
+    assert [said.get("ContinuationToken") for _, said in client.asked] == [None, "t"]
