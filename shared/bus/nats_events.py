@@ -15,7 +15,7 @@ from shared.bus.nats_jetstream import create_consumer, position_of
 from shared.bus.nats_link import Link, status_of
 from shared.bus.port import BusUnavailable
 from shared.contracts.channel import Channel
-from shared.contracts.streams import ACK_WAIT_S, EVENT_STREAM, consumer_name, event_stream, redelivery_delay_s
+from shared.contracts.streams import ACK_WAIT_S, consumer_name, redelivery_delay_s, stream_of
 
 M = TypeVar("M")
 
@@ -33,7 +33,7 @@ def consumer_config(channel: Channel[Any, Any], durable: str) -> dict[str, Any]:
     return {
         "name": name, "durable_name": name, "filter_subject": channel.wildcard, "deliver_policy": "all",
         "ack_policy": "explicit", "ack_wait": int(ACK_WAIT_S * _NS), "max_deliver": -1,
-        "replay_policy": "instant", "inactive_threshold": int(event_stream().max_age_s * _NS),
+        "replay_policy": "instant", "inactive_threshold": int(stream_of(channel).max_age_s * _NS),
     }  # fmt: skip
 
 
@@ -45,7 +45,8 @@ class Consumption(Generic[M]):
         self._reading = reading
         self._channel = channel = reading.channel
         self._config = consumer_config(channel, durable)
-        self._next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.{self._config['name']}"
+        self._stream = channel.stream.value
+        self._next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._config['name']}"
         self._calls = Calls(f"consumer {durable} of {channel.name}")
         self._arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
         """None stands for "the connection was lost, ask again"."""
@@ -55,7 +56,7 @@ class Consumption(Generic[M]):
         self._forget = link.on_reconnect(lambda: self._arrived.put_nowait(None))
 
     async def start(self) -> None:
-        await create_consumer(self._link, EVENT_STREAM, self._config)
+        await create_consumer(self._link, self._stream, self._config)
         self._subscription = await self._link.subscribe(self._inbox, self._arrived.put)
         self._task = asyncio.create_task(self._run(), name=f"consumer of {self._channel.name}")
 
@@ -95,7 +96,7 @@ class Consumption(Generic[M]):
             return
         if status_of(message):
             await asyncio.sleep(_PAUSE_S)
-            await create_consumer(self._link, EVENT_STREAM, self._config)
+            await create_consumer(self._link, self._stream, self._config)
             return
         await self._deal_with(message)
 

@@ -9,7 +9,7 @@ import msgspec
 from shared.bus.nats_jetstream import ApiError
 from shared.bus.nats_link import CONFIRM_S, BusOptions, Link
 from shared.bus.port import BusUnavailable, DeadlineExceeded, NoResponders
-from shared.contracts.streams import StreamSpec, buckets, event_stream
+from shared.contracts.streams import StreamSpec, buckets, event_streams
 
 _NS = 1_000_000_000
 _NOT_FOUND = 10059
@@ -28,7 +28,7 @@ async def provision(options: BusOptions, replicas: int = 1) -> dict[str, str]:
     link = Link(options)
     await link.open()
     try:
-        return {spec.name: await _settle(link, spec, replicas) for spec in (event_stream(), *buckets())}
+        return {spec.name: await _settle(link, spec, replicas) for spec in (*event_streams(), *buckets())}
     finally:
         await link.close()
 
@@ -38,7 +38,7 @@ def stream_config(spec: StreamSpec, replicas: int) -> dict[str, Any]:
     bucket = {"allow_direct": True, "allow_rollup_hdrs": True, "deny_delete": True, "discard": "new"}
     return {
         "name": spec.name, "subjects": list(spec.subjects), "retention": "limits", "storage": "file",
-        "num_replicas": replicas, "max_age": int(spec.max_age_s * _NS),
+        "num_replicas": replicas, "max_age": int(spec.max_age_s * _NS), "max_bytes": spec.max_bytes or -1,
         "max_msgs_per_subject": spec.history or -1, "duplicate_window": int(spec.duplicate_window_s * _NS),
         **(bucket if spec.is_bucket else {"discard": "old"}),
     }  # fmt: skip

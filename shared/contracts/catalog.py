@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.contracts.channel import Channel, Codec, FanOut, Kind, Reader, Service
+from shared.contracts.channel import Channel, Codec, FanOut, Kind, Reader, Service, Stream
 from shared.messages import (
     adapters,
     aliases,
@@ -77,7 +77,7 @@ MIGRATION_MOVED: Channel[migrations.MigrationMoved, Any] = Channel(
 USAGE_RECORDED: Channel[usage.UsageBatch, Any] = Channel(
     name="usage.recorded", kind=Kind.EVENT, message=usage.UsageBatch,
     summary="The requests that ended at one gateway: who, what, where, how long, how many tokens.",
-    writers=(Service.GATEWAY,), readers=(_REGISTRY,), dedup="gateway and sequence",
+    writers=(Service.GATEWAY,), readers=(_REGISTRY,), dedup="gateway and sequence", stream=Stream.USAGE,
 )  # fmt: skip
 
 # Desired state.

@@ -53,6 +53,13 @@ class FanOut(StrEnum):
     """The one that the subject names."""
 
 
+class Stream(StrEnum):
+    """Where an EVENT is kept. What comes with every request would push out a week of other facts."""
+
+    EVENTS = "LF_EVENTS"
+    USAGE = "LF_USAGE"
+
+
 class Codec(StrEnum):
     JSON = "json"
     """Control messages: readable with any NATS client."""
@@ -86,6 +93,8 @@ class Channel(Generic[M, R]):
     """Of a REPLY: the token between the gateway's id and the other id."""
     dedup: str = ""
     """Of an EVENT: what its message id is made of, in words."""
+    stream: Stream = Stream.EVENTS
+    """Of an EVENT: where it is kept."""
 
     def subject(self, *ids: str) -> str:
         """The subject for these ids. Raises ValueError for a wrong number of them, or an id that is

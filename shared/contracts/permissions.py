@@ -9,12 +9,11 @@ from typing import Any
 from shared.contracts.catalog import CHANNELS
 from shared.contracts.channel import Channel, FanOut, Kind, Service
 from shared.contracts.streams import (
-    EVENT_STREAM,
     bucket_stream,
     buckets,
     consumer_name,
     durables,
-    event_stream,
+    event_streams,
     key_prefix,
 )
 
@@ -95,7 +94,7 @@ PROVISIONER = "provision"
 
 
 def provisioner_grants(channels: tuple[Channel[Any, Any], ...] = CHANNELS) -> Grants:
-    names = [event_stream().name, *(bucket.name for bucket in buckets(channels))]
+    names = [stream.name for stream in (*event_streams(channels), *buckets(channels))]
     return Grants(
         publish=tuple(f"$JS.API.STREAM.{verb}.{name}" for name in names for verb in ("INFO", "CREATE", "UPDATE")),
         subscribe=(f"{inbox_prefix(PROVISIONER)}.>",),
@@ -113,22 +112,23 @@ def _reading(service: Service, channel: Channel[Any, Any]) -> tuple[str, ...]:
         return (f"$JS.API.DIRECT.GET.{stream}.{keys}", f"$JS.API.CONSUMER.CREATE.{stream}.*.{keys}")
     if channel.kind is Kind.EVENT:
         pooled = is_pooled(service, channel)
-        return _consuming(consumer_name(channel, service.value) if pooled else "*", channel.wildcard)
+        consumer = consumer_name(channel, service.value) if pooled else "*"
+        return _consuming(channel.stream.value, consumer, channel.wildcard)
     return ()
 
 
-def _consuming(consumer: str, subject: str) -> tuple[str, ...]:
+def _consuming(stream: str, consumer: str, subject: str) -> tuple[str, ...]:
     """Creating names the subject, so the server can hold it against the filter that is asked for; of the older
     DURABLE.CREATE only the body would say what is read. INFO is how clients see whether a durable exists."""
     return (
-        f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.{consumer}.{subject}",
-        f"$JS.API.CONSUMER.INFO.{EVENT_STREAM}.{consumer}",
-        f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.{consumer}",
-        f"$JS.ACK.{EVENT_STREAM}.{consumer}.>",
+        f"$JS.API.CONSUMER.CREATE.{stream}.{consumer}.{subject}",
+        f"$JS.API.CONSUMER.INFO.{stream}.{consumer}",
+        f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}",
+        f"$JS.ACK.{stream}.{consumer}.>",
     )
 
 
 def _foreign_durables(service: Service, channels: tuple[Channel[Any, Any], ...]) -> tuple[str, ...]:
     """Whoever chooses its durables' names freely must not choose one that another service shares."""
     foreign = [durable for durable in durables(channels) if durable.service is not service]
-    return tuple(chain.from_iterable(_consuming(durable.name, ">") for durable in foreign))
+    return tuple(chain.from_iterable(_consuming(durable.stream, durable.name, ">") for durable in foreign))

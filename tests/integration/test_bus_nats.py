@@ -23,7 +23,7 @@ from shared.bus.nats_provision import provision
 from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids
 from shared.contracts import catalog
 from shared.contracts.permissions import PROVISIONER
-from shared.contracts.streams import EVENT_STREAM, buckets, event_stream
+from shared.contracts.streams import buckets, event_streams
 from shared.messages.adapters import AdapterRegistered
 from shared.messages.desired import TenantRecord
 from shared.messages.generation import Cancel
@@ -235,10 +235,11 @@ async def test_provisioning_again_changes_nothing_and_a_changed_limit_is_applied
     world: NatsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = world.server.options(PROVISIONER)
-    names = {EVENT_STREAM, *(bucket.name for bucket in buckets())}
+    events, *others = event_streams()
+    names = {spec.name for spec in (events, *others, *buckets())}
     assert await provision(options) == dict.fromkeys(names, "kept")
-    monkeypatch.setattr(nats_provision, "event_stream", lambda: replace(event_stream(), max_age_s=3600.0))
-    assert await provision(options) == {**dict.fromkeys(names, "kept"), EVENT_STREAM: "updated"}
+    monkeypatch.setattr(nats_provision, "event_streams", lambda: (replace(events, max_age_s=3600.0), *others))
+    assert await provision(options) == {**dict.fromkeys(names, "kept"), events.name: "updated"}
     assert await provision(options) == dict.fromkeys(names, "kept")
 
 
@@ -271,7 +272,7 @@ async def test_the_provision_command_does_it_and_says_so(world: NatsWorld) -> No
     }
     code, out, err = await _provision_command(environment)
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == f"{EVENT_STREAM} kept"
+    assert out.splitlines()[0] == f"{event_streams()[0].name} kept"
     wrong = {**environment, "LORAFLEET_PROVISION_NATS_PASSWORD": "wrong"}
     code, out, err = await _provision_command(wrong)
     assert (code, out) == (2, "")

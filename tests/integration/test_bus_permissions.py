@@ -13,7 +13,7 @@ from shared.bus.port import Bus, Ids
 from shared.contracts.catalog import CHANNELS
 from shared.contracts.channel import Channel, FanOut, Kind, Service
 from shared.contracts.permissions import may_read, may_write
-from shared.contracts.streams import EVENT_STREAM, bucket_stream, durables, key_prefix
+from shared.contracts.streams import bucket_stream, buckets, durables, event_streams, key_prefix
 from tests.support.bus_samples import sample
 from tests.support.bus_worlds import DEADLINE_S, Heard, NatsWorld, world_of
 from tests.support.nats_server import NatsServer, nats_server
@@ -122,19 +122,22 @@ async def test_nobody_reads_foreign_state_or_takes_foreign_facts(server: NatsSer
     foreign_state = [channel for channel in CHANNELS if channel.kind is Kind.STATE and not may_read(service, channel)]
     foreign_facts = [channel for channel in CHANNELS if channel.kind is Kind.EVENT and not may_read(service, channel)]
     others = [durable for durable in durables() if durable.service is not service]
-    subjects = {f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.any", f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}"}
-    subjects |= {f"$JS.API.CONSUMER.DURABLE.CREATE.{EVENT_STREAM}.any"}
-    subjects |= {f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.any.{channel.wildcard}" for channel in foreign_facts}
+    subjects = {
+        f"$JS.API.CONSUMER.{verb}"
+        for spec in event_streams()
+        for verb in (f"CREATE.{spec.name}.any", f"CREATE.{spec.name}", f"DURABLE.CREATE.{spec.name}.any")
+    }
+    subjects |= {f"$JS.API.CONSUMER.CREATE.{channel.stream}.any.{channel.wildcard}" for channel in foreign_facts}
     for channel in foreign_state:
         stream, key = bucket_stream(channel), writing_subject(channel)
         subjects |= {f"$JS.API.DIRECT.GET.{stream}.{key}", f"$JS.API.CONSUMER.CREATE.{stream}.any.{key}"}
         subjects |= {f"$JS.API.STREAM.MSG.GET.{stream}", f"$JS.API.CONSUMER.CREATE.{stream}.any"}
     for durable in others:
         subjects |= {
-            f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.{durable.name}.{durable.subject}",
-            f"$JS.API.CONSUMER.INFO.{EVENT_STREAM}.{durable.name}",
-            f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.{durable.name}",
-            f"$JS.ACK.{EVENT_STREAM}.{durable.name}.1.1.1.1.0",
+            f"$JS.API.CONSUMER.CREATE.{durable.stream}.{durable.name}.{durable.subject}",
+            f"$JS.API.CONSUMER.INFO.{durable.stream}.{durable.name}",
+            f"$JS.API.CONSUMER.MSG.NEXT.{durable.stream}.{durable.name}",
+            f"$JS.ACK.{durable.stream}.{durable.name}.1.1.1.1.0",
         }
     async with nats_wire(server.options(service.value)) as wire:
         assert await wire.refused_to_publish(sorted(subjects)) == subjects
@@ -142,10 +145,10 @@ async def test_nobody_reads_foreign_state_or_takes_foreign_facts(server: NatsSer
 
 @ALL_OF
 async def test_no_service_may_change_what_the_bus_keeps(server: NatsServer, service: Service) -> None:
-    streams = [EVENT_STREAM, *(bucket_stream(channel) for channel in CHANNELS if channel.kind is Kind.STATE)]
+    streams = [spec.name for spec in (*event_streams(), *buckets())]
     verbs = ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "SNAPSHOT", "RESTORE", "INFO")
     subjects = {f"$JS.API.STREAM.{verb}.{stream}" for verb in verbs for stream in streams}
-    subjects |= {f"$JS.API.CONSUMER.DELETE.{EVENT_STREAM}.{durable.name}" for durable in durables()}
+    subjects |= {f"$JS.API.CONSUMER.DELETE.{durable.stream}.{durable.name}" for durable in durables()}
     async with nats_wire(server.options(service.value)) as wire:
         assert await wire.refused_to_publish(sorted(subjects)) == subjects
 

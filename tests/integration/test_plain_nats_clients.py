@@ -16,9 +16,9 @@ from nats.js.api import ConsumerConfig
 
 from shared.bus.nats import connect
 from shared.contracts import catalog
+from shared.contracts.channel import PREFIX, Kind, Stream
 from shared.contracts.codec import decode, encode
 from shared.contracts.permissions import inbox_prefix
-from shared.contracts.streams import EVENT_STREAM, event_stream
 from shared.messages.adapters import AdapterRejected
 from tests.support.bus_samples import registered, sample
 from tests.support.bus_worlds import DEADLINE_S, Heard
@@ -26,6 +26,7 @@ from tests.support.nats_server import NatsServer, nats_server
 
 BOTH = pytest.mark.parametrize("user", ["pipeline", "console"])
 REJECTED = catalog.ADAPTER_REJECTED.wildcard
+EVENTS = Stream.EVENTS.value
 NOT_ALLOWED_S = 0.5
 """The server answers a forbidden question with silence and a line for the client's error callback."""
 
@@ -64,7 +65,7 @@ async def tell_rejected(server: NatsServer) -> AdapterRejected:
 
 
 async def pulled(client: Client, **changes: Any) -> AdapterRejected:
-    pulling = await client.jetstream().pull_subscribe(REJECTED, durable="mine", stream=EVENT_STREAM, **changes)
+    pulling = await client.jetstream().pull_subscribe(REJECTED, durable="mine", stream=EVENTS, **changes)
     [message] = await pulling.fetch(1, timeout=DEADLINE_S)
     await message.ack_sync()
     return decode(catalog.ADAPTER_REJECTED, message.data)
@@ -78,7 +79,7 @@ async def test_a_durable_pull_goes_on_where_it_was(server: NatsServer, user: str
     second = await tell_rejected(server)
     async with plain(server, user) as client:
         assert await pulled(client) == second
-        info = await client.jetstream().consumer_info(EVENT_STREAM, "mine")
+        info = await client.jetstream().consumer_info(EVENTS, "mine")
         assert (info.delivered.stream_seq, info.num_pending) == (2, 0)
 
 
@@ -88,7 +89,7 @@ async def test_a_durable_push_under_a_name_goes_on_where_it_was(server: NatsServ
         fact, heard = await tell_rejected(server), Heard()
         async with plain(server, user) as client:
             config = ConsumerConfig(name="mine")
-            await client.jetstream().subscribe(REJECTED, durable="mine", stream=EVENT_STREAM, config=config, cb=heard)
+            await client.jetstream().subscribe(REJECTED, durable="mine", stream=EVENTS, config=config, cb=heard)
             [message] = await heard.reach(1)
             assert decode(catalog.ADAPTER_REJECTED, message.data) == fact
 
@@ -97,7 +98,7 @@ async def test_a_pipeline_is_told_that_its_event_is_stored(server: NatsServer) -
     async with plain(server, "pipeline") as client:
         payload = encode(catalog.ADAPTER_REGISTERED, registered())
         stored = await client.jetstream().publish(catalog.ADAPTER_REGISTERED.wildcard, payload)
-        assert (stored.stream, stored.seq) == (EVENT_STREAM, 1)
+        assert (stored.stream, stored.seq) == (EVENTS, 1)
 
 
 async def test_without_its_inbox_prefix_a_pipeline_hears_nothing_though_its_event_is_stored(server: NatsServer) -> None:
@@ -114,7 +115,7 @@ async def test_a_durable_with_a_threshold_is_the_pipeline_s_to_ask_for(server: N
     await tell_rejected(server)
     async with plain(server, "pipeline") as client:
         await pulled(client, config=ConsumerConfig(inactive_threshold=3600.0))
-        info = await client.jetstream().consumer_info(EVENT_STREAM, "mine")
+        info = await client.jetstream().consumer_info(EVENTS, "mine")
         assert info.config.inactive_threshold == 3600.0
 
 
@@ -132,15 +133,15 @@ async def test_a_consumer_does_not_read_what_its_subject_does_not_name(server: N
     """The filter in the body of the question is the one that counts; it must be the subject's."""
     wide: tuple[dict[str, Any], ...] = (
         {"filter_subject": catalog.ADAPTER_REGISTERED.wildcard},
-        {"filter_subject": event_stream().subjects[0]},
+        {"filter_subject": f"{PREFIX}.{Kind.EVENT.value}.>"},
         {},
         {"filter_subjects": [REJECTED, catalog.ADAPTER_REGISTERED.wildcard]},
         {"filter_subject": REJECTED, "filter_subjects": [catalog.ADAPTER_REGISTERED.wildcard]},
     )
     async with plain(server, user) as client:
         for filters in wide:
-            body = {"stream_name": EVENT_STREAM, "config": {"name": "mine", "ack_policy": "none", **filters}}
-            subject = f"$JS.API.CONSUMER.CREATE.{EVENT_STREAM}.mine.{REJECTED}"
+            body = {"stream_name": EVENTS, "config": {"name": "mine", "ack_policy": "none", **filters}}
+            subject = f"$JS.API.CONSUMER.CREATE.{EVENTS}.mine.{REJECTED}"
             answer = await client.request(subject, json.dumps(body).encode(), timeout=DEADLINE_S)
             assert json.loads(answer.data)["error"]["code"] == 400, filters
 
@@ -151,5 +152,5 @@ async def test_the_older_way_to_a_durable_names_no_subject_and_is_refused(server
     async with plain(server, user, refusals) as client:
         js = client.jetstream(timeout=NOT_ALLOWED_S)
         with pytest.raises(asyncio.TimeoutError):
-            await js.subscribe(REJECTED, durable="mine", stream=EVENT_STREAM)
+            await js.subscribe(REJECTED, durable="mine", stream=EVENTS)
     assert [refusal for refusal in refusals if "consumer.durable.create" in refusal.lower()]

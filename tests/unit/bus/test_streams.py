@@ -13,20 +13,26 @@ from shared.contracts.streams import (
     buckets,
     consumer_name,
     durables,
-    event_stream,
+    event_streams,
     key_prefix,
     redelivery_delay_s,
+    stream_of,
 )
 
 
-def test_the_stream_keeps_a_week_of_every_event_and_of_nothing_else() -> None:
-    spec = event_stream()
-    assert (spec.name, spec.max_age_s, spec.duplicate_window_s) == ("LF_EVENTS", 604800.0, 120.0)
-    [everything] = spec.subjects
-    covered = {
-        channel.name for channel in catalog.CHANNELS if channel.wildcard.startswith(everything.removesuffix(">"))
-    }
-    assert covered == {channel.name for channel in catalog.CHANNELS if channel.kind is Kind.EVENT}
+def test_every_event_is_kept_in_one_stream_a_week_or_of_usage_a_day() -> None:
+    events, usage = event_streams()
+    assert (events.name, events.max_age_s, events.max_bytes, events.duplicate_window_s) == ("LF_EVENTS", 604800, 0, 120)
+    assert (usage.name, usage.max_age_s, usage.max_bytes, usage.duplicate_window_s) == ("LF_USAGE", 86400, 2 << 30, 120)
+    assert usage.subjects == (catalog.USAGE_RECORDED.wildcard,)
+    kept = [*events.subjects, *usage.subjects]
+    assert sorted(kept) == sorted(channel.wildcard for channel in catalog.CHANNELS if channel.kind is Kind.EVENT)
+
+
+def test_the_stream_of_a_channel_is_the_one_that_takes_its_subject() -> None:
+    for channel in catalog.CHANNELS:
+        if channel.kind is Kind.EVENT:
+            assert channel.wildcard in stream_of(channel).subjects
 
 
 def test_every_state_channel_has_a_bucket_of_its_own_that_keeps_the_last_value() -> None:
@@ -38,12 +44,13 @@ def test_every_state_channel_has_a_bucket_of_its_own_that_keeps_the_last_value()
 
 
 def test_the_shared_durables_are_the_registrys() -> None:
-    assert {(durable.name, durable.subject, durable.service) for durable in durables()} == {
-        ("registry-adapter_registered", catalog.ADAPTER_REGISTERED.wildcard, Service.REGISTRY),
-        ("registry-adapter_effect_mismatch", catalog.ADAPTER_EFFECT_MISMATCH.wildcard, Service.REGISTRY),
-        ("registry-adapter_load_failed", catalog.ADAPTER_LOAD_FAILED.wildcard, Service.REGISTRY),
-        ("registry-usage_recorded", catalog.USAGE_RECORDED.wildcard, Service.REGISTRY),
+    assert {(durable.stream, durable.name, durable.subject) for durable in durables()} == {
+        ("LF_EVENTS", "registry-adapter_registered", catalog.ADAPTER_REGISTERED.wildcard),
+        ("LF_EVENTS", "registry-adapter_effect_mismatch", catalog.ADAPTER_EFFECT_MISMATCH.wildcard),
+        ("LF_EVENTS", "registry-adapter_load_failed", catalog.ADAPTER_LOAD_FAILED.wildcard),
+        ("LF_USAGE", "registry-usage_recorded", catalog.USAGE_RECORDED.wildcard),
     }
+    assert {durable.service for durable in durables()} == {Service.REGISTRY}
 
 
 def test_a_consumers_name_is_one_token() -> None:
