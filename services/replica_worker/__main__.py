@@ -187,6 +187,7 @@ def parts_of(replica: Replica, outside: Outside, probe: ProbeServer) -> list[Par
         replica,
         periodically(clock, SNAPSHOT_S, outside.residency.snapshot),
         periodically(clock, STIR_S, replica.convergence.stir_now_and_then),
+        periodically(clock, STIR_S, replica.alarms.tell),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from services.replica_worker.assembly import Hooks, Outside, assemble
+from services.replica_worker.control.alarms import Alarms
 from services.replica_worker.control.completion import Completer
 from services.replica_worker.control.convergence import Convergence
 from services.replica_worker.control.evaluation import Evaluator
@@ -16,11 +17,9 @@ from services.replica_worker.reporting.reports import Reporter, held_adapters
 from services.replica_worker.requests.generation import Generation
 from services.replica_worker.settings import Settings
 from services.replica_worker.standing import Standing
-from services.replica_worker.tiers.errors import EffectWrong
-from shared.bus.port import BusUnavailable, Change, Subscription
+from shared.bus.port import Change, Subscription
 from shared.contracts.catalog import (
     ADAPTER,
-    ADAPTER_EFFECT_MISMATCH,
     ASSIGNMENT,
     CANCEL,
     COMPLETE,
@@ -35,7 +34,6 @@ from shared.contracts.catalog import (
     TENANT,
     UNLOAD,
 )
-from shared.messages.adapters import EffectMismatch
 from shared.messages.desired import AdapterRecord, DrainOrder
 from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger
@@ -52,7 +50,13 @@ class Replica:
         self._stopping = False
         self._settings = settings
         self._given = outside
-        hooks = Hooks(on_change=self._on_change, on_failure=self._on_engine_failure, on_mismatch=self._on_mismatch)
+        self.alarms = Alarms(outside.bus, outside.identity)
+        hooks = Hooks(
+            on_change=self._on_change,
+            on_failure=self._on_engine_failure,
+            on_mismatch=self.alarms.mismatch,
+            on_lost=self.alarms.stored_bytes_lost,
+        )
         self._means = assemble(settings, outside, self.standing, hooks)
         self._watch = self._means.watch
         self.loader = self._means.loader
@@ -166,21 +170,6 @@ class Replica:
         _log.info("draining" if order else "not draining", reason=self.standing.draining)
         if order is not None and self.standing.ready:
             self._given.ask_to_stop()
-
-    async def _on_mismatch(self, record: AdapterRecord, wrong: EffectWrong) -> None:
-        _log.error("an adapter is quarantined here", adapter_id=record.adapter_id, reason=str(wrong))
-        event = EffectMismatch(
-            adapter_id=record.adapter_id,
-            digest=record.digest,
-            replica_id=self._given.identity.replica_id,
-            expected=wrong.expected,
-            found=wrong.found,
-            reason=str(wrong),
-        )
-        try:
-            await self._given.bus.publish(ADAPTER_EFFECT_MISMATCH, event)
-        except BusUnavailable as error:
-            _log.error("a mismatch could not be told", reason=str(error))
 
     def _on_change(self, key: AdapterKey) -> None:
         self._given.residency.changed(key)

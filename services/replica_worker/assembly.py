@@ -58,11 +58,12 @@ class Outside:
 @dataclass(frozen=True, kw_only=True)
 class Hooks:
     """Who is told of an adapter that came to a tier or left one, of a broken engine, of a slot that does not do
-    what it should."""
+    what it should, of stored bytes that are gone or wrong."""
 
     on_change: Callable[[AdapterKey], None]
     on_failure: Callable[[str], None]
     on_mismatch: Callable[[AdapterRecord, EffectWrong], Awaitable[None]]
+    on_lost: Callable[[AdapterRecord, str, str], None]
 
 
 def assemble(settings: Settings, outside: Outside, standing: Standing, hooks: Hooks) -> Means:
@@ -102,6 +103,7 @@ def _loader(settings: Settings, outside: Outside, watch: EngineWatch, records: R
         on_change=hooks.on_change,
         on_outcome=on_outcome,
         on_mismatch=hooks.on_mismatch,
+        on_lost=hooks.on_lost,
     )
     disk_budget: ByteBudget[str] = ByteBudget(settings.disk_budget_bytes)
     ram_budget: ByteBudget[AdapterKey] = ByteBudget(settings.ram_budget_bytes)

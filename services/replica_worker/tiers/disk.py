@@ -142,9 +142,9 @@ def _explained(error: BaseException, record: AdapterRecord) -> AdapterFailed | A
     """None for what is nobody's fault here, such as being cancelled."""
     match error:
         case DigestMismatch():
-            return AdapterFailed(f"the stored file of {record.adapter_id} is corrupt: {error}")
+            return AdapterFailed(f"the stored file of {record.adapter_id} is corrupt: {error}", lost="corrupt")
         case ObjectMissing():
-            return AdapterUnavailable(f"the file of {record.adapter_id} is not in the store: {error}")
+            return AdapterUnavailable(f"the file of {record.adapter_id} is not in the store: {error}", lost="missing")
         case StoreUnavailable() | DiskRefused():
             return AdapterUnavailable(f"{record.adapter_id} cannot be fetched: {error}", retry_after_s=2.0)
     return None

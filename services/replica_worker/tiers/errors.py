@@ -6,12 +6,14 @@ from __future__ import annotations
 class AdapterFailed(Exception):
     """The adapter itself is at fault: its bytes, its base, its effect. Trying again here changes nothing.
 
-    `elsewhere`: another replica may still have a good copy.
+    `elsewhere`: another replica may still have a good copy. `lost`: what is wrong with the stored object itself,
+    "corrupt", or "" if nothing is known to be.
     """
 
-    def __init__(self, reason: str, *, elsewhere: bool = True) -> None:
+    def __init__(self, reason: str, *, elsewhere: bool = True, lost: str = "") -> None:
         super().__init__(reason)
         self.elsewhere = elsewhere
+        self.lost = lost
 
 
 class EffectWrong(AdapterFailed):
@@ -24,8 +26,12 @@ class EffectWrong(AdapterFailed):
 
 
 class AdapterUnavailable(Exception):
-    """Its surroundings are at fault: the store, the disk, no room. Trying again later may work."""
+    """Its surroundings are at fault: the store, the disk, no room. Trying again later may work.
 
-    def __init__(self, reason: str, *, retry_after_s: float | None = 1.0) -> None:
+    `lost`: "missing" if the store answers that it has no such object.
+    """
+
+    def __init__(self, reason: str, *, retry_after_s: float | None = 1.0, lost: str = "") -> None:
         super().__init__(reason)
+        self.lost = lost
         self.retry_after_s = retry_after_s

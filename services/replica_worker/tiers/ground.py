@@ -15,10 +15,12 @@ from shared.runtime.clock import Clock
 @dataclass(frozen=True, kw_only=True)
 class Ground:
     """`on_change` is told every adapter that came to a tier or left one; `on_outcome` how the proof of each load
-    ended; `on_mismatch` which adapter is refused for what its slot does."""
+    ended; `on_mismatch` which adapter is refused for what its slot does; `on_lost` whose stored bytes are gone or
+    wrong, how, and a sentence."""
 
     engine: Engine
     clock: Clock
     on_change: Callable[[AdapterKey], None]
     on_outcome: Callable[[str], None]
     on_mismatch: Callable[[AdapterRecord, EffectWrong], Awaitable[None]]
+    on_lost: Callable[[AdapterRecord, str, str], None]

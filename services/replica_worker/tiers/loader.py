@@ -33,7 +33,7 @@ class Loader:
         self.ram = ram
         self.slots = queue.slots
         self.queue = queue
-        self._past = Past(ground.clock, self._check_base)
+        self._past = Past(ground.clock, self._check_base, ground.on_lost)
         self.failures = self._past.failures
         self.merged: AdapterKey | None = None
         """The adapter whose weights the engine's model has in it: in no slot, and here as long as the replica."""

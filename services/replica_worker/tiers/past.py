@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from services.replica_worker.core.failures import FailureMemory, Why
-from services.replica_worker.tiers.errors import AdapterFailed, EffectWrong
+from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable, EffectWrong
 from shared.messages.desired import AdapterRecord
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
@@ -15,12 +15,19 @@ _log = get_logger(__name__)
 
 
 class Past:
-    """`check` raises AdapterFailed for what can never be had here."""
+    """`check` raises AdapterFailed for what can never be had here; `on_lost` is told of stored bytes that nobody
+    can load."""
 
-    def __init__(self, clock: Clock, check: Callable[[AdapterRecord], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        check: Callable[[AdapterRecord], None],
+        on_lost: Callable[[AdapterRecord, str, str], None],
+    ) -> None:
         self.failures = FailureMemory()
         self._clock = clock
         self._check = check
+        self._on_lost = on_lost
 
     def refuse_known(self, record: AdapterRecord) -> None:
         """Raises AdapterFailed for what has failed a short while ago and would fail again."""
@@ -49,6 +56,8 @@ class Past:
         now_s = self._clock.now_s()
         if self.failures.blocking(record.key, now_s) is not None:
             return  # one failure, however many waited for it
+        if isinstance(error, AdapterFailed | AdapterUnavailable) and error.lost:
+            self._on_lost(record, error.lost, str(error))
         why = _why(error)
         self.failures.record(record.key, why, now_s)
         _log.warning("an adapter cannot be had", adapter_id=record.adapter_id, reason=why.reason, final=why.final)

@@ -18,7 +18,7 @@ from shared.messages.desired import AdapterRecord
 from shared.runtime.clock import ManualClock
 from shared.store.file import FileStore
 from shared.store.port import StoreUnavailable, weights_key
-from tests.support.replica import CountingStore
+from tests.support.counting_store import CountingStore
 
 SIZE_BYTES = 10_000
 BUDGET_BYTES = 25_000

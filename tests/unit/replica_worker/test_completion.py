@@ -87,10 +87,15 @@ async def test_no_more_than_four_prompts_of_a_call_are_in_the_replica_at_once(
 
 async def test_other_customers_are_served_beside_it(replica: Rig, engine: UnrulyEngine) -> None:
     other = await replica.register("acme-1")
+    engine.hold()
     asking = asyncio.create_task(complete(replica, await candidate(replica), prompts(*"abcdefgh", max_tokens=200)))
-    heard = await replica.caller.run(replica.request("r1", other, tenant_id="somebody else"))
-    assert heard.finish is not None
+    await replica.until(lambda: engine.load_figures().waiting + engine.load_figures().running == 4)
+    heard = await replica.caller.send(replica.request("r1", other, tenant_id="somebody else"))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    engine.allow(100)
+    await replica.caller.wait(lambda: heard.over)
     assert not asking.done()
+    engine.go()
     assert {chunk.request_id for frame in replica.caller.frames for chunk in frame.chunks} == {"r1"}
     await asking
 

@@ -11,8 +11,8 @@ import pytest
 from services.replica_worker.engine.port import AdapterUnusable
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.bus.port import AskFailed
-from shared.contracts.catalog import ADAPTER_EFFECT_MISMATCH, FINGERPRINT
-from shared.messages.adapters import EffectMismatch
+from shared.contracts.catalog import ADAPTER_EFFECT_MISMATCH, ADAPTER_LOAD_FAILED, FINGERPRINT
+from shared.messages.adapters import AdapterLoadFailed, EffectMismatch
 from shared.messages.operations import AskFingerprint
 from shared.store.port import StoreUnavailable
 from tests.support.replica import REPLICA_ID, Rig, rig, timed
@@ -93,6 +93,65 @@ async def test_c36_a_corrupt_file_fails_with_its_reason_and_is_not_fetched_again
     replica.stored(record).write_bytes(content)
     assert (await load(replica, record)).ok
     assert (await replica.caller.run(replica.request("healed", record))).accepted is not None
+
+
+async def told_of_losses(replica: Rig) -> list[AdapterLoadFailed]:
+    told: list[AdapterLoadFailed] = []
+
+    async def on_loss(event: AdapterLoadFailed, ids: tuple[str, ...]) -> None:
+        told.append(event)
+
+    await replica.registry.consume(ADAPTER_LOAD_FAILED, "test", on_loss)
+    return told
+
+
+@pytest.mark.parametrize("code", ["corrupt", "missing"])
+async def test_c36_the_registry_is_told_once_that_an_active_adapters_stored_bytes_are_lost(
+    replica: Rig, code: str
+) -> None:
+    told = await told_of_losses(replica)
+    record = await replica.register("acme-1")
+    if code == "corrupt":
+        replica.stored(record).write_bytes(b"something else")
+    else:
+        replica.stored(record).unlink()
+    for at in range(3):
+        await replica.caller.run(replica.request(f"r{at}", record))
+        await replica.clock.advance(700.0)
+        await replica.replica.alarms.tell()
+    await replica.until(lambda: len(told) == 1)
+    assert (told[0].adapter_id, told[0].digest, told[0].replica_id) == ("acme-1", record.digest, REPLICA_ID)
+    assert told[0].code == code
+    assert replica.store.reads[record.store_key] == 3, "what the registry decides of it is not decided here"
+
+
+async def test_c36_a_candidate_and_a_network_fault_are_no_loss(replica: Rig) -> None:
+    told = await told_of_losses(replica)
+    candidate, cut_off = await replica.register("c", status="evaluating"), await replica.register("acme-1")
+    replica.stored(candidate).unlink()
+    await replica.caller.run(replica.request("r1", candidate))
+    replica.store.broken = StoreUnavailable("planted")
+    await replica.caller.run(replica.request("r2", cut_off))
+    await replica.replica.alarms.tell()
+    lost = await replica.register("lost")
+    replica.store.broken = None
+    replica.stored(lost).unlink()
+    await replica.caller.run(replica.request("r3", lost))
+    await replica.replica.alarms.tell()
+    await replica.until(lambda: bool(told))
+    assert [event.adapter_id for event in told] == ["lost"]
+
+
+async def test_c36_a_loss_that_the_bus_did_not_take_is_told_later(replica: Rig) -> None:
+    told = await told_of_losses(replica)
+    record = await replica.register("acme-1")
+    replica.stored(record).unlink()
+    await replica.caller.run(replica.request("r1", record))
+    replica.broker.disconnect(replica.bus)
+    await replica.replica.alarms.tell()
+    replica.broker.reconnect(replica.bus)
+    await replica.replica.alarms.tell()
+    await replica.until(lambda: len(told) == 1)
 
 
 async def test_a_byte_that_flips_on_disk_is_noticed_and_the_file_fetched_again(replica: Rig) -> None:
