@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Column, Float, ForeignKey, Index, String, Table, Text
+from sqlalchemy import JSON, Column, Float, ForeignKey, Index, Integer, String, Table, Text
 
 from services.registry.io.schema import METADATA
 
@@ -32,6 +32,11 @@ MIGRATION_ITEMS = Table(
     Column("reason", Text, nullable=False),
     Column("successor_id", String(128)),
     Column("updated_at_s", Float, nullable=False),
-    Index("ix_migration_items_state", "migration_id", "state"),
+    Column("tenant_id", String(63), nullable=False),
+    Column("requests_per_day", Float, nullable=False),
+    # How many names `aliases` and `moved` hold: no database sums up JSON.
+    Column("aliases_left", Integer, nullable=False),
+    Column("aliases_moved", Integer, nullable=False),
+    Index("ix_migration_items_state", "migration_id", "state", "adapter_id"),
     Index("ix_migration_items_adapter_id", "adapter_id"),
 )

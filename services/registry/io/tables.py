@@ -85,6 +85,7 @@ ADAPTERS = Table(
     Column("applied", JSON),
     # Until then it is kept warm although no alias names it.
     Column("wanted_until_s", Float),
+    Index("ix_adapters_pool_id", "pool_id", "adapter_id"),
 )
 
 ADAPTER_STATES = Table(

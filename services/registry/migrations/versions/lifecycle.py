@@ -19,6 +19,7 @@ def upgrade() -> None:
     for table, column in _new_columns():
         op.add_column(table, column)
     op.create_index("ix_adapters_predecessor_id", "adapters", ["predecessor_id"])
+    op.create_index("ix_adapters_pool_id", "adapters", ["pool_id", "adapter_id"])
     op.create_index("ix_aliases_split_adapter_id", "aliases", ["split_adapter_id"])
     _create_evaluations()
     _create_usage()
@@ -32,6 +33,7 @@ def downgrade() -> None:
     ):  # fmt: skip
         op.drop_table(table)
     op.drop_index("ix_aliases_split_adapter_id", "aliases")
+    op.drop_index("ix_adapters_pool_id", "adapters")
     op.drop_index("ix_adapters_predecessor_id", "adapters")
     for table, column in _new_columns():
         op.drop_column(table, column.name)
@@ -183,11 +185,15 @@ def _create_migrations() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("successor_id", sa.String(128)),
         sa.Column("updated_at_s", sa.Float(), nullable=False),
+        sa.Column("tenant_id", sa.String(63), nullable=False),
+        sa.Column("requests_per_day", sa.Float(), nullable=False),
+        sa.Column("aliases_left", sa.Integer(), nullable=False),
+        sa.Column("aliases_moved", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("migration_id", "adapter_id", name="pk_migration_items"),
         sa.ForeignKeyConstraint(
             ["migration_id"], ["migrations.migration_id"], name="fk_migration_items_migration_id_migrations"
         ),
         sa.ForeignKeyConstraint(["adapter_id"], ["adapters.adapter_id"], name="fk_migration_items_adapter_id_adapters"),
     )
-    op.create_index("ix_migration_items_state", "migration_items", ["migration_id", "state"])
+    op.create_index("ix_migration_items_state", "migration_items", ["migration_id", "state", "adapter_id"])
     op.create_index("ix_migration_items_adapter_id", "migration_items", ["adapter_id"])
