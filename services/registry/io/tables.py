@@ -14,6 +14,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    true,
 )
 
 from services.registry.io.schema import METADATA, ROW_NUMBER
@@ -83,8 +84,9 @@ ADAPTERS = Table(
     Column("evaluated_by", String(16), nullable=False, server_default="fleet"),
     # Targets and patterns as replicas apply them: plain names, whatever expressions PEFT wrote.
     Column("applied", JSON),
-    # Until then it is kept warm although no alias names it.
-    Column("wanted_until_s", Float),
+    # Whether placement gives it owners; until then also if no alias names it.
+    Column("wanted", Boolean, nullable=False, server_default=true()),
+    Column("wanted_until_s", Float, index=True),
     Index("ix_adapters_pool_id", "pool_id", "adapter_id"),
 )
 
@@ -113,6 +115,7 @@ EVALUATIONS = Table(
     Column("largest_logprob_change", Float, nullable=False),
     Column("at_s", Float, nullable=False),
     Column("effects", JSON, nullable=False, server_default="[]"),
+    Column("finite", Boolean, nullable=False, server_default=true()),
 )
 
 ALIASES = Table(
@@ -129,8 +132,10 @@ ALIASES = Table(
     Column("split_percent", Float, nullable=False, server_default="0"),
     Column("split_salt", String(32), nullable=False, server_default=""),
     # On which conditions it goes back by itself.
-    Column("guard", JSON),
+    Column("guard", JSON(none_as_null=True)),
 )
+_GUARDED = ALIASES.c.guard.is_not(None)
+Index("ix_aliases_guarded", ALIASES.c.alias, sqlite_where=_GUARDED, postgresql_where=_GUARDED)
 
 ALIAS_HISTORY = Table(
     "alias_history",

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core import lifecycle, records
 from services.registry.core.aliases import AliasState
+from services.registry.core.guards import Guard
 from services.registry.core.records import StoredAdapter
 from services.registry.core.verify import FileFacts
 from services.registry.io import adapter_rows, alias_rows, base_model_rows, customer_rows, outbox_rows
@@ -253,17 +254,22 @@ async def test_a_changed_adapter_replaces_itself_and_nobody_else(database: Datab
 
 
 async def test_aliases_and_base_models_come_back_as_they_were_saved(database: Database) -> None:
-    state = AliasState(alias="acme/x", tenant_id="acme", adapter_id="v2", previous_adapter_id="v1", updated_at_s=4.0)
+    plain = AliasState(alias="acme/x", tenant_id="acme", adapter_id="v2", previous_adapter_id="v1", updated_at_s=4.0)
+    split = msgspec.structs.replace(
+        plain, revision=2, split_adapter_id="v3", split_percent=12.5, split_salt="ab", guard=Guard(max_error_rate=0.25)
+    )
     async with database.write() as connection:
         await tenant(connection)
-        for adapter_id in ("v1", "v2"):
+        for adapter_id in ("v1", "v2", "v3"):
             await adapter_rows.save(connection, adapter(adapter_id), [])
-        await alias_rows.save(connection, state, "deployed")
+        for state in (plain, split):
+            await alias_rows.save(connection, state, records.moved(state, "set", "ann", "why not"))
         assert await base_model_rows.save(connection, BASE)
         assert not await base_model_rows.save(connection, BASE)
     async with database.read() as connection:
-        assert await alias_rows.find(connection, "acme/x") == state
-        assert await alias_rows.naming(connection, "v2") == ["acme/x"]
+        assert await alias_rows.find(connection, "acme/x") == split
+        assert await alias_rows.guarded(connection) == [split]
+        assert await alias_rows.naming(connection, "v2") == await alias_rows.naming(connection, "v3") == ["acme/x"]
         assert await alias_rows.naming(connection, "v1") == []
         assert await base_model_rows.listed(connection) == [BASE]
         assert await base_model_rows.names(connection) == {"small-base"}

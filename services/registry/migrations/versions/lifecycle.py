@@ -19,8 +19,11 @@ def upgrade() -> None:
     for table, column in _new_columns():
         op.add_column(table, column)
     op.create_index("ix_adapters_predecessor_id", "adapters", ["predecessor_id"])
+    op.create_index("ix_adapters_wanted_until_s", "adapters", ["wanted_until_s"])
     op.create_index("ix_adapters_pool_id", "adapters", ["pool_id", "adapter_id"])
     op.create_index("ix_aliases_split_adapter_id", "aliases", ["split_adapter_id"])
+    guarded = sa.text("guard IS NOT NULL")
+    op.create_index("ix_aliases_guarded", "aliases", ["alias"], sqlite_where=guarded, postgresql_where=guarded)
     _create_evaluations()
     _create_usage()
     _create_migrations()
@@ -32,7 +35,9 @@ def downgrade() -> None:
         "evaluation_reports", "evaluation_sets",
     ):  # fmt: skip
         op.drop_table(table)
+    op.drop_index("ix_aliases_guarded", "aliases")
     op.drop_index("ix_aliases_split_adapter_id", "aliases")
+    op.drop_index("ix_adapters_wanted_until_s", "adapters")
     op.drop_index("ix_adapters_pool_id", "adapters")
     op.drop_index("ix_adapters_predecessor_id", "adapters")
     for table, column in _new_columns():
@@ -44,8 +49,10 @@ def _new_columns() -> Iterator[tuple[str, sa.Column]]:
     yield "adapters", sa.Column("dataset_uri", sa.Text())
     yield "adapters", sa.Column("evaluated_by", sa.String(16), nullable=False, server_default="fleet")
     yield "adapters", sa.Column("applied", sa.JSON())
+    yield "adapters", sa.Column("wanted", sa.Boolean(), nullable=False, server_default=sa.true())
     yield "adapters", sa.Column("wanted_until_s", sa.Float())
     yield "adapter_states", sa.Column("actor", sa.Text(), nullable=False, server_default="")
+    yield "evaluations", sa.Column("finite", sa.Boolean(), nullable=False, server_default=sa.true())
     yield "base_models", sa.Column("vocabulary_size", sa.Integer(), nullable=False, server_default="0")
     yield "base_models", sa.Column("retired_at_s", sa.Float())
     yield "aliases", sa.Column("revision", sa.Integer(), nullable=False, server_default="1")
