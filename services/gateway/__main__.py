@@ -12,6 +12,7 @@ from services.gateway.conversation import Desk, Policies
 from services.gateway.conversations import Conversations
 from services.gateway.core.directory import Directory
 from services.gateway.core.fleet import Fleet
+from services.gateway.core.usage import UsageQueue
 from services.gateway.following import Audience, Following
 from services.gateway.io.chat_route import ChatRoute
 from services.gateway.io.http import application
@@ -20,6 +21,7 @@ from services.gateway.post import Post
 from services.gateway.records import Records
 from services.gateway.replicas import Replicas
 from services.gateway.settings import PREFIX, Settings
+from services.gateway.usage import Usage
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.runtime import logs, settings
@@ -45,8 +47,10 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     gateway_id = f"{chosen.gateway_id}-{secrets.token_hex(4)}"
     metrics = Metrics("gateway")
     post = Post(bus, gateway_id)
+    usage = Usage(bus, clock, UsageQueue(gateway_id, chosen.usage), metrics)
+    records = Records(metrics, usage.record)
     desk = Desk(
-        gateway_id=gateway_id, fleet=Fleet(chosen.fresh_s), post=post, records=Records(metrics), clock=clock,
+        gateway_id=gateway_id, fleet=Fleet(chosen.fresh_s), post=post, records=records, clock=clock,
         policies=Policies(
             streams=chosen.streams, routing=chosen.routing, most_waiting_bytes=chosen.most_waiting_bytes
         ),
@@ -64,7 +68,7 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     server = HttpServer(app, address, chosen.drain_s, protocol, conversations.shut_down)
     ticks = periodically(clock, TICK_S, gateway.tick)
     reports = periodically(clock, REPORT_S, gateway.report)
-    return Assembly(following=following, server=server, parts=(post, following, ticks, reports, server))
+    return Assembly(following=following, server=server, parts=(post, usage, following, ticks, reports, server))
 
 
 async def main() -> None:

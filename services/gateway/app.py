@@ -67,14 +67,17 @@ class Gateway:
         target = self._directory.resolve(caller, chat.model, self._following.current)
         if isinstance(target, Refusal):
             return target
-        if (reason := self.not_ready()) is not None:
-            return refusal.unavailable(reason, code="not_ready")
         call_id = self._draws.unique_id()
+        adapter_id, digest = (target.adapter.adapter_id, target.adapter.digest) if target.adapter else (BASE, "")
         record = RequestRecord(
             request_id=request_id, call_id=call_id, tenant_id=caller.tenant_id, key_id=caller.key_id,
-            model=chat.model, adapter_id=target.adapter.adapter_id if target.adapter is not None else BASE,
-            stream=chat.stream, began_s=self._desk.clock.now_s(),
+            model=chat.model, adapter_id=adapter_id, digest=digest, pool_id=target.pool_ids[0], stream=chat.stream,
+            began_s=self._desk.clock.now_s(),
         )  # fmt: skip
+        if (reason := self.not_ready()) is not None:
+            unready = refusal.unavailable(reason, code="not_ready")
+            self._desk.records.refused_at_once(record, unready, self._desk.clock)
+            return unready
         conversation = Conversation(chat, target, record)
         self._conversations.begin(conversation, self._draws.seed())
         heading = Heading(

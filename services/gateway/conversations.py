@@ -24,6 +24,7 @@ from services.gateway.core.stream import (
     Stream,
     Wait,
 )
+from services.gateway.records import outcome_of
 from shared.messages.generation import Accepted, Answer, Queued, Refused, TokenChunk
 
 _CANCEL_AGAIN_S = 2.0
@@ -154,8 +155,7 @@ class Conversations:
     def _ask(self, conversation: Conversation, ask: Ask) -> None:
         self._live[ask.bus_id] = conversation
         self._desk.fleet.sends(ask.replica_id).sent(ask.bus_id, conversation.tokens)
-        record = conversation.record
-        record.replica_id, record.attempts, record.reason = ask.replica_id, ask.attempt + 1, ask.reason
+        conversation.record.asked(ask)
 
         def on_failed(why: Refusal) -> None:
             self._apply(conversation, streams.undelivered(conversation.stream, ask.bus_id, why))
@@ -177,8 +177,7 @@ class Conversations:
             self._desk.post.cancel(replica_id, chunk.request_id, "nobody waits for it")
 
     def _open(self, conversation: Conversation, accepted: Accepted) -> None:
-        conversation.record.tier = accepted.tier
-        conversation.record.prompt_tokens = accepted.prompt_tokens
+        conversation.record.accepted(accepted)
         conversation.outlet.open(accepted)
 
     def _deliver(self, conversation: Conversation, deliver: Deliver) -> None:
@@ -188,15 +187,16 @@ class Conversations:
         record.tokens += deliver.tokens
         conversation.outlet.put(deliver)
         if deliver.finish is not None:
+            record.finished(deliver.finish)
             self._end(conversation, deliver.finish.reason)
 
     def _fail(self, conversation: Conversation, refusal: Refusal) -> None:
         conversation.outlet.fail(refusal)
         conversation.record.reason = refusal.detail or refusal.message
-        self._end(conversation, refusal.code or str(refusal.status))
+        self._end(conversation, outcome_of(refusal))
 
     def _end(self, conversation: Conversation, outcome: str) -> None:
         assert conversation.stream.phase is Phase.DONE, "only the last action ends a request"
         conversation.record.outcome = outcome
         self._desk.records.streams.dec()
-        self._desk.records.ended(conversation.record, self._desk.clock.now_s())
+        self._desk.records.ended(conversation.record, self._desk.clock)

@@ -1,10 +1,16 @@
-"""What is left of a request: its log line and its share of the metrics."""
+"""What is left of a request: its log line, its share of the metrics, and its usage record."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 
 from services.gateway.core.refusal import Refusal
+from services.gateway.core.stream import Ask
+from shared.messages.generation import Accepted, Finish
+from shared.messages.usage import UsageRecord
+from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 from shared.runtime.metrics import Metrics
 
@@ -12,7 +18,8 @@ _log = get_logger(__name__)
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
-    """Filled in while a request goes through. `call_id` is its id on the bus; `ttft_s` None: no token came."""
+    """Filled in while a request goes through. `call_id` is its id on the bus; `ttft_s` None: no token came.
+    `tokens` are those that the client's outlet got and keeps: of an answer that began anew, the last one's."""
 
     request_id: str
     call_id: str
@@ -22,20 +29,36 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     adapter_id: str
     stream: bool
     began_s: float
+    digest: str = ""
+    pool_id: str = ""
     replica_id: str = ""
     tier: str = ""
     attempts: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     tokens: int = 0
     ttft_s: float | None = None
     outcome: str = ""
     reason: str = ""
 
+    def asked(self, ask: Ask) -> None:
+        self.replica_id, self.pool_id = ask.replica_id, ask.pool_id
+        self.attempts, self.reason = ask.attempt + 1, ask.reason
+
+    def accepted(self, accepted: Accepted) -> None:
+        self.tier = accepted.tier
+        self.prompt_tokens, self.cached_tokens = accepted.prompt_tokens, accepted.cached_tokens
+
+    def finished(self, finish: Finish) -> None:
+        self.prompt_tokens, self.cached_tokens = finish.usage.prompt_tokens, finish.usage.cached_tokens
+
 
 class Records:
-    """Counts since the start, and the figures that Prometheus scrapes."""
+    """Counts since the start, and the figures that Prometheus scrapes. `leave_usage` gets the usage record of each
+    request that had a target, when it ends."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, leave_usage: Callable[[UsageRecord], None]) -> None:
+        self._leave_usage = leave_usage
         self.requests = 0
         self.refused = 0
         self.tokens = 0
@@ -54,7 +77,12 @@ class Records:
         _log.info("a request was turned away", request_id=request_id, status=refusal.status, reason=refusal.message)
         self.requests += 1
         self.refused += 1
-        self._requests.labels(refusal.code or str(refusal.status)).inc()
+        self._requests.labels(outcome_of(refusal)).inc()
+
+    def refused_at_once(self, record: RequestRecord, refusal: Refusal, clock: Clock) -> None:
+        """A request whose target is known, before anybody was asked; to be `turned_away` as well."""
+        record.outcome = outcome_of(refusal)
+        self._leave_usage(usage_of(record, clock))
 
     def failed_over(self, record: RequestRecord, cause: str, reason: str) -> None:
         """`record` still names the replica that the request leaves."""
@@ -69,7 +97,9 @@ class Records:
         record.ttft_s = now_s - record.began_s
         self._ttft_s.labels(record.tier).observe(record.ttft_s)
 
-    def ended(self, record: RequestRecord, now_s: float) -> None:
+    def ended(self, record: RequestRecord, clock: Clock) -> None:
+        now_s = clock.now_s()
+        self._leave_usage(usage_of(record, clock))
         self.requests += 1
         self.refused += record.outcome not in ("stop", "length")
         self.tokens += record.tokens
@@ -80,3 +110,20 @@ class Records:
         ttft_ms = None if record.ttft_s is None else round(record.ttft_s * 1000, 1)
         duration_ms = round((now_s - record.began_s) * 1000, 1)
         _log.info("a request ended", **fields, ttft_ms=ttft_ms, duration_ms=duration_ms)
+
+
+def outcome_of(refusal: Refusal) -> str:
+    return refusal.code or str(refusal.status)
+
+
+def usage_of(record: RequestRecord, clock: Clock) -> UsageRecord:
+    """The usage record of a request that ends now."""
+    return UsageRecord(
+        call_id=record.call_id, request_id=record.request_id, tenant_id=record.tenant_id, key_id=record.key_id,
+        alias=record.model, adapter_id=record.adapter_id, digest=record.digest, pool_id=record.pool_id,
+        replica_id=record.replica_id, tier=record.tier, prompt_tokens=record.prompt_tokens,
+        completion_tokens=record.tokens, cached_tokens=record.cached_tokens,
+        ttft_ms=None if record.ttft_s is None else record.ttft_s * 1000,
+        duration_ms=(clock.now_s() - record.began_s) * 1000, outcome=record.outcome, attempts=record.attempts,
+        stream=record.stream, at_s=clock.wall_s(),
+    )  # fmt: skip

@@ -6,13 +6,14 @@ import msgspec
 
 from services.gateway.core.routing import RoutingPolicy
 from services.gateway.core.stream import StreamPolicy
+from services.gateway.core.usage import UsagePolicy
 from services.gateway.io.body import BodyLimits
 from shared.messages.identity import is_subject_token
 
 PREFIX = "LORAFLEET_GATEWAY_"
 _POSITIVE = (
     "largest_body_bytes", "body_idle_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s",
-    "first_token_s", "stall_s", "drain_s",
+    "first_token_s", "stall_s", "drain_s", "most_usage_records",
 )  # fmt: skip
 
 
@@ -42,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     spill_above: float = 0.7
     load_bound: float = 1.25
     drain_s: float = 20.0
+    most_usage_records: int = 50_000
+    """Of requests that ended, kept while the bus is away."""
 
     def __post_init__(self) -> None:
         if not is_subject_token(self.gateway_id) or len(self.gateway_id) > 48:
@@ -62,6 +65,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             patience_s=self.patience_s, queued_s=self.queued_s, accept_s=self.accept_s,
             first_token_s=self.first_token_s, stall_s=self.stall_s,
         )  # fmt: skip
+
+    @property
+    def usage(self) -> UsagePolicy:
+        return UsagePolicy(most_records=self.most_usage_records)
 
     @property
     def routing(self) -> RoutingPolicy:
