@@ -23,7 +23,7 @@ from services.registry.io.weights import WeightsSources
 from services.registry.registrations import RegistrationPolicy, Registrations, Shelf
 from services.registry.relay import Relay, RelayPolicy
 from services.registry.settings import PREFIX, Settings
-from services.registry.uploads import Uploads
+from services.registry.uploads import UploadPolicy, Uploads
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.runtime import logs
@@ -36,6 +36,7 @@ from shared.store.open import store_from_url
 from shared.store.port import ObjectStore
 
 DRAIN_S = 10.0
+PRUNE_UPLOADS_S = 3600.0
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,13 +67,14 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         retry_s=settings.evaluation_retry_s,
         longest_retry_s=settings.evaluation_longest_retry_s,
     )
+    uploads = Uploads(store, clock, _upload_policy(settings))
     registry = Registry(
         registrations=registrations,
         adapters=Adapters(database, clock),
         aliasing=Aliasing(database, clock),
         customers=Customers(database, clock),
         base_models=BaseModels(database, clock),
-        uploads=Uploads(store, settings.largest_file_bytes),
+        uploads=uploads,
         fleet=fleet,
         relay=relay,
         database=database,
@@ -86,6 +88,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         Evaluations(database, fleet, clock, policy, meters),
         Announcements(bus, registrations, meters),
         periodically(clock, settings.reconcile_s, relay.ask_reconcile),
+        periodically(clock, PRUNE_UPLOADS_S, uploads.prune),
     )
     return Assembly(registry=registry, parts=parts, door=build_door(registry))
 
@@ -109,6 +112,14 @@ def _fleet_policy(settings: Settings) -> FleetPolicy:
         ask_timeout_s=settings.ask_timeout_s,
         load_timeout_s=settings.load_timeout_s,
         evaluate_timeout_s=settings.evaluate_timeout_s,
+    )
+
+
+def _upload_policy(settings: Settings) -> UploadPolicy:
+    return UploadPolicy(
+        largest_file_bytes=settings.largest_file_bytes,
+        keep_parts_s=settings.keep_parts_s,
+        keep_uploads_s=settings.keep_uploads_s,
     )
 
 

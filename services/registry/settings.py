@@ -28,6 +28,10 @@ class Settings(S3Access, frozen=True, kw_only=True):
     weights_prefixes: tuple[str, ...] = ()
     """`file:///folder`: where `weights_uri` may point, besides uploads. None by default."""
     largest_file_bytes: int = 2 << 30
+    keep_parts_s: float = 86400.0
+    """How long an upload that broke off may be taken up again."""
+    keep_uploads_s: float = 7 * 86400.0
+    """How long a whole upload waits for the announcement that names it."""
     evaluation_deadline_s: float = 600.0
     """How long a verified adapter may wait for a replica that measures it."""
     evaluations_at_once: int = 4

@@ -15,7 +15,9 @@ from services.registry.registrations import Rejected
 from shared.messages.adapters import STATES, AdapterRegistered
 
 LARGEST_PAGE = 1000
+OFFSET = "upload-offset"
 _MOST_DIGITS = 4
+_MOST_OFFSET_DIGITS = 15
 
 router = APIRouter()
 
@@ -53,11 +55,26 @@ async def retire(request: Request, adapter_id: str) -> Response:
     return answer(shown(granted(await registry_of(request).adapters.retire(adapter_id))))
 
 
+@router.api_route("/uploads/{sha256}", methods=["GET", "HEAD"])
+async def standing(request: Request, sha256: str) -> Response:
+    """How many bytes of a file are safe here: where a PUT is to go on."""
+    found = granted(await registry_of(request).uploads.standing(sha256))
+    answered = answer(found)
+    answered.headers[OFFSET] = str(found.offset_bytes)
+    return answered
+
+
 @router.put("/uploads/{sha256}")
 async def upload(request: Request, sha256: str) -> Response:
-    uploads = registry_of(request).uploads
-    chunks = limited(request, uploads.largest_file_bytes)
-    return answer({"weights_uri": granted(await uploads.receive(sha256, chunks))}, 201)
+    """The file from byte `Upload-Offset` (left out: 0) to its end."""
+    uploads, start = registry_of(request).uploads, _offset(request)
+    try:
+        chunks = limited(request, uploads.policy.largest_file_bytes - start)
+        return answer({"weights_uri": granted(await uploads.receive(sha256, start, chunks))}, 201)
+    except Problem as problem:
+        if problem.status == 413:
+            await uploads.discard(sha256)
+        raise
 
 
 def shown(adapter: StoredAdapter) -> dict[str, Any]:
@@ -79,6 +96,13 @@ def _filter(request: Request) -> AdapterFilter:
         after=asked.get("after", ""),
         limit=int(limit),
     )
+
+
+def _offset(request: Request) -> int:
+    text = request.headers.get(OFFSET, "0")
+    if not text.isdecimal() or len(text) > _MOST_OFFSET_DIGITS:
+        raise Problem(422, "Upload-Offset must be a number of bytes.", "invalid_header", OFFSET)
+    return int(text)
 
 
 def _missing(adapter_id: str) -> Problem:

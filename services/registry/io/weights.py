@@ -18,6 +18,7 @@ from shared.messages.adapters import Defect
 from shared.store.port import ObjectMissing, ObjectStore, weights_key
 
 CHUNK_BYTES = 1 << 20
+UPLOADS_FOLDER = "uploads"
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 """What the system says of a path at which there can be nothing."""
 
@@ -43,7 +44,7 @@ class Weights(Protocol):
 
 def upload_key(digest: str) -> str:
     """Where an uploaded file waits for the announcement that names it."""
-    return f"uploads/{digest}"
+    return f"{UPLOADS_FOLDER}/{digest}"
 
 
 class WeightsSources:
