@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from services.registry.core.aliases import Denied
 from shared.messages.desired import BaseModelRecord
 from shared.messages.identity import is_digest
+
+
+class StoredBase(msgspec.Struct, frozen=True, kw_only=True):
+    """A base model as the registry keeps it; one that is retired takes no adapters and is told to nobody."""
+
+    record: BaseModelRecord
+    retired_at_s: float | None = None
 
 
 def decide_base_model(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 from fastapi import APIRouter, Request, Response
 
+from services.registry.core.bases import StoredBase
 from services.registry.http.bodies import BaseModelBody, KeyBody, TenantBody
 from services.registry.http.exchange import Problem, answer, body, granted, registry_of
+from services.registry.http.pointing import unneeded
 from services.registry.io.customer_rows import StoredKey
 
 router = APIRouter()
@@ -51,7 +54,21 @@ async def save_base_model(request: Request, base_model_hash: str) -> Response:
 
 @router.get("/base-models")
 async def base_models(request: Request) -> Response:
-    return answer({"base_models": await registry_of(request).base_models.listed()})
+    """Those that are served; with `retired=true` the others too, each with `retired_at_s`."""
+    known = registry_of(request).base_models
+    if request.query_params.get("retired") != "true":
+        return answer({"base_models": await known.listed()})
+    return answer({"base_models": [_shown_base(base) for base in await known.every()]})
+
+
+@router.post("/base-models/{base_model_hash}/retire")
+async def retire_base_model(request: Request, base_model_hash: str) -> Response:
+    return answer(_shown_base(unneeded(granted(await registry_of(request).base_models.retire(base_model_hash)))))
+
+
+def _shown_base(base: StoredBase) -> dict[str, object]:
+    plain: dict[str, object] = msgspec.to_builtins(base.record)
+    return {**plain, "retired_at_s": base.retired_at_s}
 
 
 def _shown(key: StoredKey) -> dict[str, object]:

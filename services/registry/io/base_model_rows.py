@@ -8,19 +8,33 @@ import msgspec
 from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.registry.core.bases import StoredBase
 from services.registry.io.rows import columns_of
 from services.registry.io.tables import BASE_MODELS
 from shared.messages.desired import BaseModelRecord
 
 
-async def find(connection: AsyncConnection, base_model_hash: str) -> BaseModelRecord | None:
+async def find(connection: AsyncConnection, base_model_hash: str, *, to_change: bool = False) -> BaseModelRecord | None:
+    """One that is not retired. With `to_change` nobody else changes it before this transaction ends."""
+    found = await stored(connection, base_model_hash, to_change=to_change)
+    return found.record if found is not None and found.retired_at_s is None else None
+
+
+async def stored(connection: AsyncConnection, base_model_hash: str, *, to_change: bool = False) -> StoredBase | None:
+    """Retired or not."""
     query = select(BASE_MODELS).where(BASE_MODELS.c.base_model_hash == base_model_hash)
-    row = (await connection.execute(query)).first()
-    return None if row is None else _record(row)
+    row = (await connection.execute(query.with_for_update() if to_change else query)).first()
+    return None if row is None else _stored(row)
 
 
 async def listed(connection: AsyncConnection) -> list[BaseModelRecord]:
-    return [_record(row) for row in await connection.execute(select(BASE_MODELS).order_by(BASE_MODELS.c.name))]
+    """By name, without those that are retired."""
+    return [one.record for one in await every(connection) if one.retired_at_s is None]
+
+
+async def every(connection: AsyncConnection) -> list[StoredBase]:
+    """By name, those that are retired as well."""
+    return [_stored(row) for row in await connection.execute(select(BASE_MODELS).order_by(BASE_MODELS.c.name))]
 
 
 async def names(connection: AsyncConnection) -> frozenset[str]:
@@ -28,8 +42,8 @@ async def names(connection: AsyncConnection) -> frozenset[str]:
 
 
 async def save(connection: AsyncConnection, record: BaseModelRecord) -> bool:
-    """Whether the base model is new."""
-    values = msgspec.to_builtins(record)
+    """Whether the base model is new. One that was retired is so no more."""
+    values = {**msgspec.to_builtins(record), "retired_at_s": None}
     here = BASE_MODELS.c.base_model_hash == record.base_model_hash
     changed = await connection.execute(update(BASE_MODELS).where(here).values(values))
     if changed.rowcount == 0:
@@ -37,5 +51,10 @@ async def save(connection: AsyncConnection, record: BaseModelRecord) -> bool:
     return changed.rowcount == 0
 
 
-def _record(row: Row[Any]) -> BaseModelRecord:
-    return msgspec.convert(columns_of(row), BaseModelRecord)
+async def retire(connection: AsyncConnection, base_model_hash: str, now_s: float) -> None:
+    here = BASE_MODELS.c.base_model_hash == base_model_hash
+    await connection.execute(update(BASE_MODELS).where(here).values(retired_at_s=now_s))
+
+
+def _stored(row: Row[Any]) -> StoredBase:
+    return StoredBase(record=msgspec.convert(columns_of(row), BaseModelRecord), retired_at_s=row.retired_at_s)
