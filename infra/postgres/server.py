@@ -22,13 +22,12 @@ _START_S = 30.0
 _KNOCK_S = 0.01
 _READY_LINE = 7
 """Of postmaster.pid: where the server writes that it takes connections."""
-_FAST_SHUTDOWN = signal.SIGINT
+_IMMEDIATE_SHUTDOWN = signal.SIGQUIT
 _UNPRIVILEGED = "nobody"
 _CONFIG = """\
 listen_addresses = ''
 unix_socket_directories = '{folder}'
 fsync = off
-synchronous_commit = off
 full_page_writes = off
 max_connections = 200
 shared_buffers = 64MB
@@ -86,7 +85,8 @@ class PostgresServer:
             time.sleep(_KNOCK_S)
 
     def stop(self) -> None:
-        """At once: transactions under way are rolled back, connections end. Does nothing if it does not run."""
+        """At once: connections break, and the next start rolls back what was under way. Does nothing if it does not
+        run."""
         self._end(kill=False)
 
     def kill(self) -> None:
@@ -97,7 +97,7 @@ class PostgresServer:
         process, self._process = self._process, None
         if process is None:
             return
-        process.kill() if kill else process.send_signal(_FAST_SHUTDOWN)
+        process.kill() if kill else process.send_signal(_IMMEDIATE_SHUTDOWN)
         process.wait()
 
     @property

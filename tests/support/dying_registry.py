@@ -1,6 +1,6 @@
 """A registry that commits one tenant and is killed at the moment it would tell the bus.
 
-Run as `python -m tests.support.dying_registry <folder>`; it ends by SIGKILL, or with exit code 1 if the
+Run as `python -m tests.support.dying_registry <folder> <database URL>`; it ends by SIGKILL, or with exit code 1 if the
 commit was not followed by an attempt to publish.
 """
 
@@ -35,13 +35,13 @@ class Killing:
         return self._bus.state(channel)
 
 
-async def main(folder: Path) -> None:
+async def main(folder: Path, database_url: str) -> None:
     bus = Killing(MemoryBroker().connect("registry"))
 
     async def connect(service: str) -> Bus:
         return cast(Bus, bus)
 
-    async with world(folder, connect) as here:
+    async with world(folder, connect, database_url=database_url) as here:
         while (await here.admin.get("/readyz")).status_code != 200:  # noqa: ASYNC110 - readiness is asked for
             await asyncio.sleep(0)
         bus.armed = True
@@ -50,4 +50,4 @@ async def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(asyncio.wait_for(main(Path(sys.argv[1])), 20))
+    asyncio.run(asyncio.wait_for(main(Path(sys.argv[1]), sys.argv[2]), 20))

@@ -37,10 +37,11 @@ class Broken:
 
 
 class Place:
-    """Where one registry after another lives: the same folder, the same broker."""
+    """Where one registry after another lives: the same folder, database and broker."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database_url: str) -> None:
         self.folder = folder
+        self.database_url = database_url
         self.broker = MemoryBroker()
         self.registry_bus: Broken | None = None
 
@@ -60,7 +61,7 @@ class Place:
         self.registry_bus.broken = False
 
     def registry(self, **changes: Any) -> Any:
-        return world(self.folder, self.connect, **changes)
+        return world(self.folder, self.connect, **{"database_url": self.database_url, **changes})
 
     async def replicas(self, *replica_ids: str) -> list[FakeReplica]:
         replicas = [FakeReplica(replica_id) for replica_id in replica_ids]

@@ -11,6 +11,8 @@ import httpx
 import msgspec
 
 from services.registry.__main__ import Assembly, assemble
+from services.registry.io.database import Database
+from services.registry.io.schema import METADATA
 from services.registry.settings import Settings
 from shared.bus.port import Bus, Ids
 from shared.contracts import catalog
@@ -18,11 +20,15 @@ from shared.contracts.channel import Service
 from shared.messages.adapters import AdapterRegistered
 from shared.messages.effects import AdapterEffect
 from shared.messages.operations import (
+    AskFingerprint,
     AskFleet,
     AskOwners,
     EvaluateAdapter,
     Evaluation,
+    Fingerprint,
     FleetView,
+    HoldResult,
+    LoadAdapter,
     Owners,
     ReplicaSummary,
 )
@@ -86,14 +92,27 @@ class World:
         return found
 
     async def activated(self, adapter_id: str, *, seed: int = 0, **changes: Any) -> AdapterRegistered:
-        """Register an adapter and wait until replicas have found it good."""
+        """Register an adapter and wait until replicas have found it good, and its alias means it."""
         announced = self.announce(adapter_id, seed=seed, **changes)
         assert (await self.post(announced)).status_code == 201
         await self.reached(adapter_id, "active")
+        if announced.alias is not None:
+            await eventually(lambda: self._means(str(announced.alias), adapter_id))
         return announced
+
+    async def _means(self, alias: str, adapter_id: str) -> bool:
+        answer = await self.admin.get(f"/internal/aliases/{alias}")
+        return answer.status_code == 200 and answer.json()["adapter_id"] == adapter_id
 
     async def _is(self, adapter_id: str, status: str) -> bool:
         return await self.status(adapter_id) == status
+
+
+async def everything_in(database: Database) -> str:
+    """Every row of every table, as text."""
+    async with database.read() as connection:
+        rows = [row for table in METADATA.sorted_tables for row in await connection.execute(table.select())]
+    return "\n".join(map(str, rows))
 
 
 @asynccontextmanager
@@ -116,12 +135,12 @@ async def world(folder: Path, connect: Connect, *, clock: Clock | None = None, *
 
 
 class FakePlacement:
-    """Says which replicas are ready, and who of them owns an adapter."""
+    """Says which replicas are ready, and who of them owns an adapter (all, unless said otherwise)."""
 
     def __init__(self, pool_id: str, replica_ids: tuple[str, ...] = (), owners: tuple[str, ...] = ()) -> None:
         self.pool_id = pool_id
         self.replica_ids = replica_ids
-        self.owners = owners
+        self.owners = owners or replica_ids
 
     async def serve(self, bus: Bus) -> None:
         await bus.serve(catalog.FLEET, self._fleet)
@@ -138,7 +157,8 @@ EFFECT = AdapterEffect(engine="fake-1/none", token_ids=(9, 4), logprobs=(-0.5, -
 
 
 class FakeReplica:
-    """Answers evaluations with `passed`, or raises `trouble`; `asked` holds what it was asked."""
+    """Answers evaluations with `passed`, or raises `trouble`; `asked` holds what it was asked. Loads come to nothing
+    for the reason `load_trouble`, if there is one; `loaded` holds what it was asked to load."""
 
     def __init__(self, replica_id: str) -> None:
         self.replica_id = replica_id
@@ -146,9 +166,26 @@ class FakeReplica:
         self.reason = "outputs are finite and differ from the base"
         self.trouble: str | None = None
         self.asked: list[EvaluateAdapter] = []
+        self.load_trouble: str | None = None
+        self.loaded: list[LoadAdapter] = []
+        self.slot_digest = EFFECT.slot_digest
 
     async def serve(self, bus: Bus) -> None:
         await bus.serve(catalog.EVALUATE, self._evaluate, self.replica_id)
+        await bus.serve(catalog.LOAD, self.load, self.replica_id)
+        await bus.serve(catalog.FINGERPRINT, self._fingerprint, self.replica_id)
+
+    async def load(self, order: LoadAdapter, ids: Ids) -> HoldResult:
+        self.loaded.append(order)
+        ok, tier = self.load_trouble is None, order.tier if self.load_trouble is None else "remote"
+        return HoldResult(adapter_id=order.adapter_id, ok=ok, tier=tier, reason=self.load_trouble or "resident")
+
+    async def _fingerprint(self, question: AskFingerprint, ids: Ids) -> Fingerprint:
+        return Fingerprint(
+            adapter_id=question.adapter_id, digest=question.digest, replica_id=self.replica_id,
+            fingerprint=f"{EFFECT.engine}/{self.slot_digest}", engine_build="fake-1",
+            effect=msgspec.structs.replace(EFFECT, slot_digest=self.slot_digest),
+        )  # fmt: skip
 
     async def _evaluate(self, question: EvaluateAdapter, ids: Ids) -> Evaluation:
         self.asked.append(question)

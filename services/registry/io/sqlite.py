@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, event
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-WRITES = "lorafleet_writes"
-"""The execution option of connections that will write."""
+READS: Mapping[str, Any] = {}
+WRITES: Mapping[str, Any] = {"lorafleet_writes": True}
 
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",  # readers do not wait for the writer
@@ -20,16 +23,39 @@ _PRAGMAS = (
 
 
 def prepare(engine: AsyncEngine) -> None:
-    """Make a SQLite engine durable and its transactions real; does nothing for another database."""
-    if engine.dialect.name != "sqlite":
-        return
+    """Make it durable and its transactions real."""
     event.listen(engine.sync_engine, "connect", _on_connect)
     event.listen(engine.sync_engine, "begin", _on_begin)
 
 
+def options(connections: int, timeout_s: float) -> dict[str, Any]:
+    """None: it is one file, and waits as the pragmas say."""
+    return {}
+
+
+def patient_options() -> dict[str, Any]:
+    return {}
+
+
+def says_unavailable(error: DBAPIError) -> bool:
+    """Whether the same statement may go through later."""
+    return isinstance(error, OperationalError | InterfaceError)
+
+
+def says_bad_value(error: DBAPIError) -> bool:
+    """Never: it takes any text and any length, and a number that it cannot take is no error of its own."""
+    return False
+
+
+@asynccontextmanager
+async def alone(engine: AsyncEngine, what: str) -> AsyncIterator[bool]:
+    """Always: its file belongs to one registry."""
+    yield True
+
+
 def make_folder(engine: AsyncEngine) -> None:
     """The folder of the database's file. Raises OSError."""
-    if engine.dialect.name == "sqlite" and engine.url.database:
+    if engine.url.database:
         Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -50,5 +76,5 @@ def _on_connect(connection: Any, record: object) -> None:
 def _on_begin(connection: Connection) -> None:
     """A transaction that reads first and writes later fails if another wrote in between, without waiting;
     so one that will write takes the write lock at once."""
-    writes = connection.get_execution_options().get(WRITES, False)
+    writes = connection.get_execution_options().get("lorafleet_writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -2,25 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from services.registry.io.changes import Changes
+from services.registry.io.database import Database
 from shared.bus.memory import MemoryBroker
 from shared.bus.port import Bus
 from shared.messages.pools import pool_id
 from tests.support.adapter_files import BASE
 from tests.support.bus_worlds import World as BusWorld
 from tests.support.bus_worlds import world_of
+from tests.support.postgres import Postgres, running_postgres
 from tests.support.registry_place import Place
 from tests.support.registry_world import FakePlacement, FakeReplica, World, world
 
 POOL = pool_id(BASE.base_model_hash, 8)
+ON_BOTH_DATABASES = frozenset({
+    "test_admin", "test_aliases", "test_database", "test_flow", "test_migrations", "test_queries", "test_restart",
+    "test_two_registries", "test_usage_rows",
+})  # fmt: skip
+"""Modules whose every test runs on SQLite and on PostgreSQL: what they ask reaches SQL."""
 
 
-@pytest.fixture(params=["memory", "nats"])
-async def buses(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BusWorld]:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Both buses on SQLite; PostgreSQL with the bus in memory, since neither knows of the other."""
+    both = metafunc.module.__name__.rpartition(".")[2] in ON_BOTH_DATABASES
+    buses, databases = "buses" in metafunc.fixturenames, "database_url" in metafunc.fixturenames
+    if buses:
+        pairs = [("memory", "sqlite"), ("nats", "sqlite"), *([("memory", "postgresql")] if both else [])]
+        metafunc.parametrize(("buses", "database_url"), pairs, indirect=True)
+    elif databases:
+        metafunc.parametrize("database_url", ["sqlite", *(["postgresql"] if both else [])], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as running:
+        yield running
+
+
+@pytest.fixture
+async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a database that is this test's alone."""
+    if request.param == "postgresql":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        return await postgres.new_database()
+    return f"sqlite+aiosqlite:///{tmp_path}/below/registry.db"
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url, Changes())
+    await database.start()
+    yield database
+    await database.stop()
+
+
+@pytest.fixture
+async def buses(request: pytest.FixtureRequest, tmp_path: Path, database_url: str) -> AsyncIterator[BusWorld]:
     folder = tmp_path / "nats"
     folder.mkdir()
     async with world_of(request.param, folder) as made:
@@ -43,8 +85,10 @@ async def replicas(buses: BusWorld, placement: FakePlacement) -> tuple[FakeRepli
 
 
 @pytest.fixture
-async def here(tmp_path: Path, buses: BusWorld, replicas: tuple[FakeReplica, FakeReplica]) -> AsyncIterator[World]:
-    async with world(tmp_path, buses.connect) as made:
+async def here(
+    tmp_path: Path, buses: BusWorld, database_url: str, replicas: tuple[FakeReplica, FakeReplica]
+) -> AsyncIterator[World]:
+    async with world(tmp_path, buses.connect, database_url=database_url) as made:
         await made.prepare()
         yield made
 
@@ -65,17 +109,18 @@ def broker() -> MemoryBroker:
 
 
 @pytest.fixture
-async def alone(tmp_path: Path, broker: MemoryBroker) -> AsyncIterator[World]:
+async def alone(tmp_path: Path, broker: MemoryBroker, database_url: str) -> AsyncIterator[World]:
     """Nobody else is on the bus but who a test puts there."""
 
     async def connect(service: str) -> Bus:
         return broker.connect(service)
 
-    async with world(tmp_path, connect, ask_timeout_s=0.2, largest_file_bytes=1 << 20) as made:
+    changes = {"ask_timeout_s": 0.2, "largest_file_bytes": 1 << 20, "database_url": database_url}
+    async with world(tmp_path, connect, **changes) as made:
         await made.prepare()
         yield made
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path, database_url: str) -> Place:
+    return Place(tmp_path, database_url)

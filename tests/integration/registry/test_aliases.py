@@ -12,7 +12,7 @@ from shared.messages.pools import pool_id
 from tests.support.adapter_files import BASE, Recipe, announcement, file_of, write_folder
 from tests.support.bus_worlds import World as BusWorld
 from tests.support.registry_watch import alias_is, eventually, heard, record_is
-from tests.support.registry_world import FakePlacement, World
+from tests.support.registry_world import FakePlacement, World, everything_in
 
 POOL = pool_id(BASE.base_model_hash, 8)
 ALIAS = "acme/support:prod"
@@ -94,9 +94,9 @@ async def test_a_key_is_shown_once_and_kept_as_a_hash(here: World, gateway: Bus)
     listed = (await here.admin.get("/internal/keys")).text
     assert made["key_id"] in listed
     assert made["api_key"] not in listed
-    kept = b"".join(path.read_bytes() for path in here.folder.glob("registry.db*"))
-    assert made["key_id"].encode() in kept
-    assert made["api_key"].encode() not in kept
+    kept = await everything_in(here.registry.database)
+    assert made["key_id"] in kept
+    assert made["api_key"] not in kept
     assert (await here.admin.delete(f"/internal/keys/{made['key_id']}")).status_code == 204
     await eventually(unknown)
     assert (await here.admin.delete(f"/internal/keys/{made['key_id']}")).status_code == 404

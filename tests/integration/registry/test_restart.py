@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import insert
+
+from services.registry.io.tables import OUTBOX
 from shared.bus.port import Bus
 from shared.contracts import catalog
 from shared.messages.desired import AliasRecord, TenantRecord
@@ -66,9 +69,8 @@ async def test_a_crash_between_publishing_and_marking_repeats_the_same_message(p
 
 async def test_kill_9_between_commit_and_publish_loses_nothing(place: Place) -> None:
     """A real process that kills itself the moment it would publish."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.dying_registry", str(place.folder), cwd=Path(__file__).parents[3]
-    )
+    words = ("-m", "tests.support.dying_registry", str(place.folder), place.database_url)
+    process = await asyncio.create_subprocess_exec(sys.executable, *words, cwd=Path(__file__).parents[3])
     async with asyncio.timeout(30):
         assert await process.wait() == -signal.SIGKILL
     async with place.registry():
@@ -107,9 +109,13 @@ async def test_a_row_that_no_bus_takes_does_not_hold_up_the_others(place: Place)
         await here.prepare()
         await ready(here)
         async with here.registry.database.write() as connection:
-            insert = "INSERT INTO outbox (message_id, channel, ids, payload, created_at_s) VALUES ('m', ?, '[]', ?, 0)"
-            for row in (("no.such.channel", "{}"), ("adapter.verified", "{"), ("tenant", '{"tenant_id": "x"}')):
-                await connection.exec_driver_sql(insert, row)
+            for channel, payload in (
+                ("no.such.channel", "{}"),
+                ("adapter.verified", "{"),
+                ("tenant", '{"tenant_id": "x"}'),
+            ):
+                row = {"message_id": "m", "channel": channel, "ids": [], "payload": payload, "created_at_s": 0.0}
+                await connection.execute(insert(OUTBOX).values(row))
         await here.admin.post("/internal/tenants", json={"tenant_id": "globex"})
         gateway = place.broker.connect("gateway")
         await value_is(gateway, catalog.TENANT, "globex", lambda tenant: tenant is not None)
@@ -192,7 +198,7 @@ async def test_it_is_not_ready_before_the_bus_knows_everything(place: Place) -> 
         place.cut()
         return bus
 
-    async with world(place.folder, connect_broken) as here:
+    async with world(place.folder, connect_broken, database_url=place.database_url) as here:
         answer = await here.admin.get("/readyz")
         assert (answer.status_code, "has not been told" in answer.json()["error"]["message"]) == (503, True)
         place.heal()

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from sqlalchemy import select
 
 from services.registry.core.usage import RecentUsage
 from services.registry.io import usage_ledger, usage_rows
-from services.registry.io.changes import Changes
 from services.registry.io.database import Database
 from services.registry.io.usage_tables import ADAPTER_STATS, TENANT_USAGE, USAGE
 from shared.messages.usage import UsageBatch
 from tests.support.usage_records import batch, record
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(f"sqlite+aiosqlite:///{tmp_path}/registry.db", Changes())
-    await database.start()
-    yield database
-    await database.stop()
 
 
 async def enter(database: Database, *batches: UsageBatch) -> list[int]:

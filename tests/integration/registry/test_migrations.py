@@ -1,0 +1,126 @@
+"""The schema: what the migrations lead to, on both databases, with data in it, up and down."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+
+from services.registry.core import lifecycle, records
+from services.registry.core.records import StoredAdapter
+from services.registry.core.verify import FileFacts
+from services.registry.io import adapter_rows, customer_rows, outbox_rows
+from services.registry.io.changes import Changes
+from services.registry.io.database import _MIGRATIONS, Database
+from services.registry.io.notes import removal
+from services.registry.io.schema import METADATA
+from shared.contracts import catalog
+from shared.messages.desired import TenantRecord
+from tests.support.adapter_files import BASE, announcement, file_of
+from tests.support.postgres import Postgres
+
+
+@pytest.fixture
+async def empty_url(request: pytest.FixtureRequest, database_url: str) -> str:
+    """Of a database without any table: the template of PostgreSQL's has them all."""
+    if database_url.startswith("sqlite"):
+        return database_url
+    postgres: Postgres = request.getfixturevalue("postgres")
+    return await postgres.new_database(migrated=False)
+
+
+def moved(direction: str, revision: str) -> Any:
+    """To be run in a connection: Alembic's upgrade or downgrade."""
+
+    def move(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS))
+        config.attributes["connection"] = connection
+        getattr(command, direction)(config, revision)
+
+    return move
+
+
+def adapter(**said: Any) -> StoredAdapter:
+    moves = lifecycle.accept(None, "every check passed", 1.0, 600.0)
+    announced = announcement(file_of(), adapter_id="v1")
+    kept = records.accepted(announced, BASE, FileFacts(size_bytes=10), "adapters/x.safetensors", moves[-1])
+    return msgspec.structs.replace(kept, **said)
+
+
+async def test_they_lead_to_the_tables_that_the_code_describes(empty_url: str) -> None:
+    def differences(connection: Connection) -> list[Any]:
+        return list(compare_metadata(MigrationContext.configure(connection), METADATA))
+
+    database = Database(empty_url, Changes())
+    await database.start()
+    async with database.write() as connection:
+        assert await connection.run_sync(differences) == []
+    await database.stop()
+
+
+async def test_starting_again_keeps_what_is_there(empty_url: str) -> None:
+    for expected in (0, 1):
+        database = Database(empty_url, Changes())
+        await database.start()
+        async with database.write() as connection:
+            assert len(await customer_rows.tenants(connection)) == expected
+            await customer_rows.save_tenant(connection, TenantRecord(tenant_id="acme"), 1.0)
+        await database.stop()
+
+
+async def test_adapters_of_the_first_schema_live_on_and_can_go_back(empty_url: str) -> None:
+    """Down to the first revision and up again, twice: what the first schema has a place for is never lost."""
+    before, database = adapter(fingerprint="b/bfloat16/f1"), Database(empty_url, Changes())
+    await database.start()
+    async with database.write() as connection:
+        await customer_rows.save_tenant(connection, TenantRecord(tenant_id="acme"), 1.0)
+        await adapter_rows.save(connection, before, lifecycle.accept(None, "every check passed", 1.0, 600.0))
+        await outbox_rows.append(connection, [removal(catalog.TENANT, "x")], 1.0)
+    for _ in range(2):
+        async with database.write() as connection:
+            await connection.run_sync(moved("downgrade", "0001"))
+            [row] = await connection.execute(text("SELECT adapter_id, fingerprint FROM adapters"))
+            assert tuple(row) == ("v1", "b/bfloat16/f1")
+        await database.start()
+        async with database.read() as connection:
+            assert await adapter_rows.find(connection, "v1") == before
+            assert [move.state for move in await adapter_rows.history(connection, "v1")] == ["registered", "verified"]
+            assert len(await outbox_rows.pending(connection, 10)) == 1
+    await database.stop()
+
+
+async def test_all_the_way_down_nothing_is_left(empty_url: str) -> None:
+    database = Database(empty_url, Changes())
+    await database.start()
+    async with database.write() as connection:
+        await connection.run_sync(moved("downgrade", "base"))
+        left = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+    assert left == ["alembic_version"]
+    await database.start()
+    await database.check()
+    await database.stop()
+
+
+async def test_registries_that_start_at_once_migrate_once(empty_url: str) -> None:
+    databases = [Database(empty_url, Changes()) for _ in range(3)]
+    await asyncio.gather(*(database.start() for database in databases))
+    for database in databases:
+        async with database.read() as connection:
+            assert await customer_rows.tenants(connection) == []
+        await database.stop()
+
+
+def test_every_step_says_how_to_go_back() -> None:
+    steps = [file for file in (Path(_MIGRATIONS) / "versions").glob("*.py") if file.stem != "__init__"]
+    assert len(steps) >= 3
+    for step in steps:
+        assert "def downgrade() -> None:\n    pass" not in step.read_text()
