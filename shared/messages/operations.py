@@ -60,7 +60,8 @@ class EvaluateAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """`passed` iff every output was finite and at least one differs measurably from the base.
+    """`passed` iff every output was finite and at least one differs measurably from the base. `finite` is false of
+    one that nobody may ever activate; of one that could not be loaded at all, `fingerprint` is empty.
 
     `effects` is what later loads on the same engine build and dtype are proven with; `fingerprint` is
     `<build>/<dtype>/<slot digest>`.
@@ -75,6 +76,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     engine_build: str = ""
     largest_logprob_change: float = 0.0
     effects: tuple[AdapterEffect, ...] = ()
+    finite: bool = True
 
 
 class AskFingerprint(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,12 @@ class Evaluator:
         verdict = judge(pairs)
         result = self._result(ask.record, passed=verdict.passed, reason=verdict.reason, change=verdict.largest_change)
         fingerprint = f"{effect.engine}/{effect.slot_digest}"
-        return msgspec.structs.replace(result, fingerprint=fingerprint, effects=(effect,) if verdict.passed else ())
+        return msgspec.structs.replace(
+            result,
+            fingerprint=fingerprint,
+            effects=(effect,) if verdict.passed else (),
+            finite=verdict.finite,
+        )
 
     async def _pair(self, prompt: str, slot: int) -> tuple[Distribution, Distribution]:
         token_ids = self._by.tokenizer.encode_chat([{"role": "user", "content": prompt}])

@@ -16,12 +16,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     passed: bool
     largest_change: float
     reason: str
+    finite: bool = True
 
 
 def judge(pairs: Sequence[tuple[Distribution, Distribution]], epsilon: float = EPSILON) -> Verdict:
     """Compare (base, adapted) after the same prompts. Passed iff all is finite and something differs."""
     if not all(base.finite and adapted.finite for base, adapted in pairs):
-        return Verdict(passed=False, largest_change=0.0, reason="an output with this adapter is not finite")
+        reason = "an output with this adapter is not finite"
+        return Verdict(passed=False, largest_change=0.0, reason=reason, finite=False)
     largest = max((_change(base, adapted) for base, adapted in pairs), default=0.0)
     if largest > epsilon or any(base.token_ids[:1] != adapted.token_ids[:1] for base, adapted in pairs):
         return Verdict(passed=True, largest_change=largest, reason="finite, and differs from the base")
