@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 _ANY = None
 _PLAIN = frozenset({"msgspec"})
+_PURE = ("shared.hashing", "shared.expressions", "shared.lora_names", "shared.lora_terms")
 
 SERVICES = ("gateway", "registry", "placement", "autoscaler", "replica_worker")
 
@@ -29,15 +30,22 @@ LAYERS = (
     Layer("shared.store", own=("shared.store",), others=_PLAIN | {"boto3", "botocore", "urllib3"}),
     Layer("shared.runtime", own=("shared.runtime",), others=_PLAIN | {"prometheus_client", "uvicorn", "uvloop"}),
     # The one place in shared/ that computes: worker and console must merge to the same numbers.
-    Layer("shared.merging", own=("shared.merging", "shared.base_model"), others=_PLAIN | {"torch", "safetensors"}),
+    Layer(
+        "shared.merging",
+        own=("shared.merging", "shared.base_model", "shared.lora_names"),
+        others=_PLAIN | {"torch", "safetensors"},
+    ),
+    Layer("shared.expressions", own=(), others=frozenset({"re2"})),
+    Layer("shared.lora_names", own=(), others=_PLAIN),
+    Layer("shared.lora_terms", own=("shared.expressions", "shared.lora_names"), others=_PLAIN),
     Layer("shared", own=("shared.messages",), others=_PLAIN),
-    Layer(r"services\.\w+\.core", own=("{service}.core", "shared.messages", "shared.hashing"), others=_PLAIN),
+    Layer(r"services\.\w+\.core", own=("{service}.core", "shared.messages", *_PURE), others=_PLAIN),
     Layer(r"services\.\w+\.io", own=("{service}.core", "{service}.io", "shared"), others=_ANY),
     # The engine is a house within the worker: it knows its port, and nothing of tiers, buses or texts.
     Layer(
         r"services\.replica_worker\.engine",
         own=(
-            *("services.replica_worker.engine", "shared.base_model", "shared.merging"),
+            *("services.replica_worker.engine", "shared.base_model", "shared.lora_names", "shared.merging"),
             *("shared.messages", "shared.runtime"),
         ),
         others=_PLAIN | {"torch", "safetensors", "numpy", "numba", "llvmlite", "triton", "vllm"},
@@ -136,8 +144,8 @@ def _cores(modules: list[Module]) -> list[Module]:
 
 
 def _is_core(module: Module) -> bool:
-    pure = ("shared/messages/", "shared/contracts/channel.py", "shared/contracts/catalog.py", "shared/hashing.py")
-    return "/core/" in module.path or module.path.startswith(pure)
+    pure = ("shared/messages/", "shared/contracts/channel.py", "shared/contracts/catalog.py")
+    return "/core/" in module.path or module.path.startswith(pure) or module.name in _PURE
 
 
 # -- the house as it stands ----------------------------------------------------------------------------
@@ -231,6 +239,8 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (_LAYERED, "shared/runtime/new.py", "def f():\n    import services.gateway"),
     (_LAYERED, "shared/store/new.py", "from .. import bus"),
     (_LAYERED, "shared/new.py", "import infra.nats"),
+    (_LAYERED, "shared/lora_names.py", "import re2"),
+    (_LAYERED, "services/replica_worker/engine/new.py", "from shared.lora_terms import Pattern"),
     (_LAYERED, "services/gateway/app.py", "from services.registry.core import states"),
     (_LAYERED, "services/gateway/app.py", "from services import registry"),
     (_LAYERED, "services/gateway/core/new.py", "from shared.bus.port import Bus"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,12 +11,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
+from shared.lora_names import is_plain_name, last_parts, parts_of, path_of
 from shared.merging.terms import Terms, rank_of, scale_of
 
-_TENSOR_NAME = re.compile(
-    r"base_model\.model\.(model\.layers\.\d{1,5}\.(?:self_attn|mlp)\.\w+)\.lora_([AB])\.weight", re.ASCII
-)
-_LITERAL_PATTERN = re.compile(r"[\w.]+", re.ASCII)
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -59,31 +55,32 @@ def read_pairs(path: Path, terms: Terms) -> AdapterFile:
         raise MergeRefused(f"{path} has the digest {digest[:12]}, {terms.adapter_id} has {terms.digest[:12]}.")
     _check_patterns(terms)
     halves = _halves(tensors)
-    _check_targets({module.rsplit(".", 1)[-1] for module in halves}, terms)
+    _check_targets(last_parts(halves), terms)
     return AdapterFile(digest, {module: _pair(module, sides, terms) for module, sides in sorted(halves.items())})
 
 
 def _check_patterns(terms: Terms) -> None:
     for key in (*terms.rank_pattern, *terms.alpha_pattern):
-        if not _LITERAL_PATTERN.fullmatch(key):
+        if not is_plain_name(key):
             raise MergeRefused(f"The pattern {key!r} is not a plain module name, which is all that is applied.")
 
 
 def _halves(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
     halves: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
-        match = _TENSOR_NAME.fullmatch(name)
-        if match is None:
+        parts = parts_of(name)
+        if parts is None:
             raise MergeRefused(f"{name} is not a LoRA tensor of a layer's linear module: only those are merged.")
         if tensor.dtype not in _DTYPES or not bool(tensor.isfinite().all()):
             raise MergeRefused(f"{name} must be finite 16- or 32-bit floats.")
-        halves.setdefault(match[1], {})[match[2]] = tensor
+        layer, module, side = parts
+        halves.setdefault(path_of(layer, module), {})[side] = tensor
     return halves
 
 
 def _check_targets(present: set[str], terms: Terms) -> None:
     """Every module of the file is a target and every target has tensors: nothing is dropped silently."""
-    named = {target.rsplit(".", 1)[-1] for target in terms.target_modules}
+    named = last_parts(terms.target_modules)
     for module in sorted(present - named):
         raise MergeRefused(f"{module} is in the file but not among the target modules.")
     for module in sorted(named - present):

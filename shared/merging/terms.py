@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from shared.lora_names import by_pattern
+
 
 class Terms(Protocol):
     """What is known of an adapter besides its tensors. `digest` and `base_model_hash` may be "": not known."""
@@ -31,16 +33,11 @@ class Terms(Protocol):
 
 def rank_of(terms: Terms, module: str) -> int:
     """The rank of one module (`model.layers.0.self_attn.q_proj`), `rank_pattern` applied."""
-    return int(_by_pattern(terms.rank_pattern, module, terms.rank))
+    return int(by_pattern(terms.rank_pattern, module, terms.rank))
 
 
 def scale_of(terms: Terms, module: str) -> float:
     """What B·A is multiplied with in one module: alpha / r, or alpha / √r for rsLoRA."""
     rank = rank_of(terms, module)
-    alpha = _by_pattern(terms.alpha_pattern, module, terms.alpha)
+    alpha = by_pattern(terms.alpha_pattern, module, terms.alpha)
     return float(alpha / rank**0.5 if terms.use_rslora else alpha / rank)
-
-
-def _by_pattern(patterns: Mapping[str, float], module: str, default: float) -> float:
-    """The first pattern that is the module's whole dotted name or its end after a dot, as PEFT picks it."""
-    return next((value for key, value in patterns.items() if f".{module}".endswith(f".{key}")), default)

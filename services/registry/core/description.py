@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from services.registry.core.aliases import name_fault
-from services.registry.core.defects import defect, quoted
-from services.registry.core.tensor_names import is_plain_name, last_parts
-from shared.messages.adapters import AdapterRegistered, Defect
+from services.registry.core.defects import Code, defect, quoted
+from services.registry.core.terms import entry_of
+from shared.lora_names import is_plain_name, last_parts
+from shared.messages.adapters import EVALUATORS, AdapterRegistered, Defect
 from shared.messages.desired import BaseModelRecord
-from shared.messages.identity import ADAPTER_ID_GRAMMAR, TENANT_ID_GRAMMAR, is_adapter_id, is_digest, is_tenant_id
+from shared.messages.identity import (
+    ADAPTER_ID_GRAMMAR,
+    ALIAS_GRAMMAR,
+    TENANT_ID_GRAMMAR,
+    is_adapter_id,
+    is_digest,
+    is_tenant_id,
+)
+
+_HEX = "64 characters of 0-9 a-f"
+_OF_ALIAS: Mapping[str, tuple[Code, str]] = {
+    "alias_is_base_model": ("alias_is_base_model", "no name of a base model"),
+    "alias_invalid": ("alias_invalid", ALIAS_GRAMMAR),
+    "alias_foreign": ("alias_foreign", "an alias of the adapter's tenant"),
+}
+"""The faults of a name, and what it may be instead."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +46,7 @@ def largest_rank(announced: AdapterRegistered) -> int:
 
 
 def check_description(announced: AdapterRegistered, around: Surroundings) -> tuple[Defect, ...]:
-    """Every defect of the announcement's own fields."""
+    """Every defect of the announcement's own fields but for the texts of its targets and patterns (`core/terms.py`)."""
     return (
         *check_identity(announced, around.tenant_known),
         *_check_version(announced.version),
@@ -37,9 +54,9 @@ def check_description(announced: AdapterRegistered, around: Surroundings) -> tup
         *_check_ranks(announced, around.base),
         *_check_alphas(announced),
         *_check_targets(announced, around.base),
-        *_check_patterns(announced),
         *_check_checksum(announced.checksum),
         *_check_alias(announced, around.base_names),
+        *_check_origin(announced),
     )
 
 
@@ -51,83 +68,84 @@ def check_identity(announced: AdapterRegistered, tenant_known: bool) -> tuple[De
 def _check_adapter_id(adapter_id: str) -> Iterator[Defect]:
     if not is_adapter_id(adapter_id):
         message = f"adapter_id {quoted(adapter_id)} must be {ADAPTER_ID_GRAMMAR}."
-        yield defect("adapter_id_invalid", message, "adapter_id")
+        yield defect("adapter_id_invalid", message, "adapter_id", found=adapter_id, allowed=ADAPTER_ID_GRAMMAR)
 
 
 def _check_tenant(tenant_id: str, known: bool) -> Iterator[Defect]:
+    field = "tenant_id"
     if not is_tenant_id(tenant_id):
-        yield defect("tenant_invalid", f"tenant_id {quoted(tenant_id)} must be {TENANT_ID_GRAMMAR}.", "tenant_id")
+        message = f"tenant_id {quoted(tenant_id)} must be {TENANT_ID_GRAMMAR}."
+        yield defect("tenant_invalid", message, field, found=tenant_id, allowed=TENANT_ID_GRAMMAR)
     elif not known:
-        yield defect("tenant_unknown", f"There is no tenant {tenant_id!r}.", "tenant_id")
+        message = f"There is no tenant {tenant_id!r}."
+        yield defect("tenant_unknown", message, field, found=tenant_id, allowed="a tenant that was created")
 
 
 def _check_version(version: str) -> Iterator[Defect]:
     if not 0 < len(version) <= 64 or not version.isprintable():
-        yield defect("version_invalid", "version must be 1 to 64 printable characters.", "version")
+        allowed = "1 to 64 printable characters"
+        yield defect("version_invalid", f"version must be {allowed}.", "version", found=version, allowed=allowed)
 
 
 def _check_base(announced: AdapterRegistered, base: BaseModelRecord | None) -> Iterator[Defect]:
     wanted, field = announced.base_model_hash, "base_model_hash"
     if not is_digest(wanted):
-        yield defect("base_model_invalid", "base_model_hash must be 64 characters of 0-9 a-f.", field)
+        message = f"base_model_hash must be {_HEX}."
+        yield defect("base_model_invalid", message, field, found=wanted, allowed=_HEX)
     elif base is None:
-        yield defect("base_model_unknown", f"No base model with the hash {wanted} is served here.", field)
+        message = f"No base model with the hash {wanted} is served here."
+        yield defect("base_model_unknown", message, field, found=wanted, allowed="the hash of a base served here")
 
 
 def _check_ranks(announced: AdapterRegistered, base: BaseModelRecord | None) -> Iterator[Defect]:
     for field, rank in _with_patterns("rank", announced.rank, announced.rank_pattern):
         if rank < 1:
-            yield defect("rank_invalid", f"{field} is {rank}; a rank is at least 1.", field)
+            message = f"{field} is {quoted(rank)}; a rank is at least 1."
+            yield defect("rank_invalid", message, field, found=rank, allowed="at least 1")
         elif base is not None and rank > (limit := max(base.rank_classes)):
-            message = f"{field} is {rank}; the largest rank served on {base.name} is {limit}."
-            yield defect("rank_too_high", message, field)
+            message = f"{field} is {quoted(rank)}; the largest rank served on {base.name} is {limit}."
+            yield defect("rank_too_high", message, field, found=rank, allowed=f"1 to {limit}")
 
 
 def _check_alphas(announced: AdapterRegistered) -> Iterator[Defect]:
+    allowed = "a finite number above 0"
     for field, alpha in _with_patterns("alpha", announced.alpha, announced.alpha_pattern):
         if not (math.isfinite(alpha) and alpha > 0):
-            yield defect("alpha_invalid", f"{field} is {alpha}; it must be a finite number above 0.", field)
+            message = f"{field} is {alpha}; it must be {allowed}."
+            yield defect("alpha_invalid", message, field, found=alpha, allowed=allowed)
 
 
 def _with_patterns(field: str, value: float, pattern: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     yield field, value
     for name, own in pattern.items():
-        yield f"{field}_pattern[{quoted(name)}]", own
+        yield entry_of(f"{field}_pattern", name), own
 
 
 def _check_targets(announced: AdapterRegistered, base: BaseModelRecord | None) -> Iterator[Defect]:
     field, targets = "target_modules", announced.target_modules
     if not targets:
-        yield defect("targets_empty", "target_modules names no module.", field)
-    if len(set(targets)) < len(targets):
-        yield defect("targets_repeated", "target_modules names a module twice.", field)
-    for target in targets:
-        if not is_plain_name(target):
-            message = f"Target {quoted(target)} is not a module name; expressions are not taken."
-            yield defect("target_invalid", message, field)
+        yield defect("targets_empty", "target_modules names no module.", field, found="nothing", allowed="a module")
+    if isinstance(targets, str):
+        return
+    for name in sorted(name for name, times in Counter(targets).items() if times > 1):
+        message = f"target_modules names {quoted(name)} more than once."
+        yield defect("targets_repeated", message, field, found=name, allowed="every module once")
     if base is not None:
         yield from _check_targets_exist(targets, base)
 
 
 def _check_targets_exist(targets: Iterable[str], base: BaseModelRecord) -> Iterator[Defect]:
     plain = last_parts(target for target in targets if is_plain_name(target))
+    served = ", ".join(sorted(base.modules))
     for module in sorted(plain - set(base.modules)):
-        message = f"Module {module!r} does not exist in {base.name}, which adapts {', '.join(sorted(base.modules))}."
-        yield defect("module_unknown", message, "target_modules")
-
-
-def _check_patterns(announced: AdapterRegistered) -> Iterator[Defect]:
-    for field, pattern in (("rank_pattern", announced.rank_pattern), ("alpha_pattern", announced.alpha_pattern)):
-        for name in pattern:
-            if not is_plain_name(name):
-                message = f"Pattern {quoted(name)} is not a module name; expressions are not taken."
-                yield defect("pattern_invalid", message, field)
+        message = f"Module {quoted(module)} does not exist in {base.name}, which adapts {served}."
+        yield defect("module_unknown", message, "target_modules", found=module, allowed=served)
 
 
 def _check_checksum(checksum: str) -> Iterator[Defect]:
     if not is_digest(checksum):
-        message = "checksum must be the SHA-256 of the weights file as 64 characters of 0-9 a-f."
-        yield defect("checksum_invalid", message, "checksum")
+        message = f"checksum must be the SHA-256 of the weights file as {_HEX}."
+        yield defect("checksum_invalid", message, "checksum", found=checksum, allowed=_HEX)
 
 
 def _check_alias(announced: AdapterRegistered, base_names: frozenset[str]) -> Iterator[Defect]:
@@ -135,4 +153,22 @@ def _check_alias(announced: AdapterRegistered, base_names: frozenset[str]) -> It
         return
     fault = name_fault(announced.alias, announced.tenant_id, base_names)
     if fault is not None:
-        yield defect(fault.code, fault.message, "alias")
+        code, allowed = _OF_ALIAS.get(fault.code, _OF_ALIAS["alias_invalid"])
+        yield defect(code, fault.message, "alias", found=announced.alias, allowed=allowed)
+
+
+def _check_origin(announced: AdapterRegistered) -> Iterator[Defect]:
+    """What is said of where the adapter comes from, and who judges it."""
+    before, dataset, judge = announced.predecessor_id, announced.dataset_uri, announced.evaluated_by
+    if before is not None and not is_adapter_id(before):
+        message = f"predecessor_id {quoted(before)} must be {ADAPTER_ID_GRAMMAR}."
+        yield defect("predecessor_invalid", message, "predecessor_id", found=before, allowed=ADAPTER_ID_GRAMMAR)
+    if dataset is not None and not (0 < len(dataset) <= 1024 and dataset.isprintable()):
+        allowed = "1 to 1,024 printable characters"
+        yield defect(
+            "dataset_uri_invalid", f"dataset_uri must be {allowed}.", "dataset_uri", found=dataset, allowed=allowed
+        )
+    if judge not in EVALUATORS:
+        allowed = " or ".join(EVALUATORS)
+        message = f"evaluated_by {quoted(judge)} must be {allowed}."
+        yield defect("evaluated_by_invalid", message, "evaluated_by", found=judge, allowed=allowed)

@@ -11,14 +11,20 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from services.registry.core.defects import defect
-from services.registry.core.tensor_names import last_parts
+import msgspec
+
+from services.registry.core.defects import Code, defect, quoted
+from services.registry.core.terms import Terms, places_of
+from shared.expressions import ExpressionNotServed, NoExpression
+from shared.lora_names import last_parts
+from shared.lora_terms import Targets
 from shared.messages.adapters import AdapterRegistered, Defect
+from shared.messages.desired import BaseModelRecord
 
 CONFIG_NAME = "adapter_config.json"
 LARGEST_CONFIG_BYTES = 1 << 20
 
-_UNSERVED = {
+_UNSERVED: Mapping[str, tuple[Code, str]] = {
     "use_dora": ("dora", "asks for DoRA"),
     "lora_bias": ("bias", "asks for biases"),
     "modules_to_save": ("module_not_adaptable", "replaces whole modules"),
@@ -28,47 +34,71 @@ _UNSERVED = {
     "target_parameters": ("feature_not_served", "adapts bare parameters"),
     "alora_invocation_tokens": ("feature_not_served", "is switched on by tokens"),
     "megatron_config": ("feature_not_served", "is sharded by Megatron"),
+    "use_qalora": ("feature_not_served", "pools its inputs (QALoRA)"),
+    "use_bdlora": ("feature_not_served", "has block-diagonal halves (BD-LoRA)"),
+    "arrow_config": ("feature_not_served", "routes between adapters (Arrow)"),
+    "kasa_config": ("feature_not_served", "changes the base (KaSA)"),
+    "monteclora_config": ("feature_not_served", "draws its weights (MonteCLoRA)"),
 }
 """PEFT settings that must be absent, false or empty."""
 
-_CHANGES_BASE = ("pissa", "olora", "corda")
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Initialisations that alter the base weights, so that the file is right only on a base nobody serves."""
 
 
-def check_config(text: bytes, announced: AdapterRegistered) -> Iterator[Defect]:
+class Beside(msgspec.Struct, frozen=True):
+    """The file beside the weights; `content` is None if it is no JSON object."""
+
+    content: Mapping[str, Any] | None
+
+    @property
+    def excluded(self) -> Targets | None:
+        """What PEFT left out of what the targets mean, if that can be read."""
+        said = (self.content or {}).get("exclude_modules")
+        return _targets(said) if said else None
+
+
+def read_config(text: bytes) -> Beside:
+    """Never raises."""
+    if len(text) > LARGEST_CONFIG_BYTES:
+        return Beside(None)
+    try:
+        content = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return Beside(None)
+    return Beside(content if isinstance(content, dict) else None)
+
+
+def check_config(
+    beside: Beside, announced: AdapterRegistered, terms: Terms, base: BaseModelRecord | None
+) -> Iterator[Defect]:
     """Every contradiction between adapter_config.json and the announcement."""
-    config = _parsed(text)
-    if not isinstance(config, dict):
-        yield defect("config_invalid", f"{CONFIG_NAME} is not a JSON object of at most 1 MiB.", CONFIG_NAME)
+    config = beside.content
+    if config is None:
+        message = f"{CONFIG_NAME} is not a JSON object of at most 1 MiB."
+        yield defect("config_invalid", message, CONFIG_NAME, found="other bytes", allowed="a JSON object")
         return
     yield from _check_kind(config)
     yield from _check_numbers(config, announced)
-    yield from _check_target_modules(config, announced)
-
-
-def _parsed(text: bytes) -> Any:
-    if len(text) > LARGEST_CONFIG_BYTES:
-        return None
-    try:
-        return json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return None
+    yield from _check_target_modules(beside, announced, terms, base)
 
 
 def _check_kind(config: Mapping[str, Any]) -> Iterator[Defect]:
     kind = config.get("peft_type", "LORA")
     if kind != "LORA":
-        yield defect("not_lora", f"{CONFIG_NAME} describes {kind!r}, not LORA.", "peft_type")
+        message = f"{CONFIG_NAME} describes {quoted(kind)}, not LORA."
+        yield defect("not_lora", message, "peft_type", found=kind, allowed="LORA")
     for name, (code, what) in _UNSERVED.items():
-        if config.get(name):
+        if found := config.get(name):
             message = f"{CONFIG_NAME} {what} ({name}), which is not served."
-            yield defect(code, message, name)
+            yield defect(code, message, name, found=found, allowed="absent, false or empty")
     if (bias := config.get("bias", "none")) != "none":
-        yield defect("bias", f"{CONFIG_NAME} has bias {bias!r}; adapters with biases are not served.", "bias")
+        message = f"{CONFIG_NAME} has bias {quoted(bias)}; adapters with biases are not served."
+        yield defect("bias", message, "bias", found=bias, allowed="none")
     start = config.get("init_lora_weights")
     if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
-        message = f"{CONFIG_NAME} was initialised by {start!r}, which changes the base; convert it to plain LoRA."
-        yield defect("feature_not_served", message, "init_lora_weights")
+        message = f"{CONFIG_NAME} was initialised by {quoted(start)}, which changes the base; convert it to plain LoRA."
+        yield defect("feature_not_served", message, "init_lora_weights", found=start, allowed="plain LoRA")
 
 
 def _check_numbers(config: Mapping[str, Any], announced: AdapterRegistered) -> Iterator[Defect]:
@@ -83,18 +113,41 @@ def _check_numbers(config: Mapping[str, Any], announced: AdapterRegistered) -> I
         found = config.get(name)
         found = absent if found is None else found
         if found != said:
-            message = f"{CONFIG_NAME} has {name} {found!r} but the announcement has {field} {said!r}."
-            yield defect("config_disagrees", message, field)
+            message = f"{CONFIG_NAME} has {name} {quoted(found)} but the announcement has {field} {quoted(said)}."
+            yield defect("config_disagrees", message, field, found=found, allowed=said)
 
 
-def _check_target_modules(config: Mapping[str, Any], announced: AdapterRegistered) -> Iterator[Defect]:
-    """A text there is an expression over names, which the tensors in the file answer better."""
-    found = config.get("target_modules")
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+def _check_target_modules(
+    beside: Beside, announced: AdapterRegistered, terms: Terms, base: BaseModelRecord | None
+) -> Iterator[Defect]:
+    """Both mean the same modules, however they write them; of two lists the layers do not count."""
+    found, said = (beside.content or {}).get("target_modules"), announced.target_modules
+    there = _targets(found)
+    if there is None or terms.targets is None or found == said:
         return
-    if last_parts(found) != last_parts(announced.target_modules):
-        message = (
-            f"{CONFIG_NAME} targets {', '.join(sorted(found))} but the announcement targets "
-            f"{', '.join(sorted(announced.target_modules))}."
-        )
-        yield defect("config_disagrees", message, "target_modules")
+    if isinstance(found, list) and not isinstance(said, str):
+        same = last_parts(found) == last_parts(said)
+    else:
+        same = _meant(there, beside.excluded, base) == _meant(terms.targets, beside.excluded, base)
+    if not same:
+        message = f"{CONFIG_NAME} targets {_shown(found)} but the announcement targets {_shown(said)}."
+        yield defect("config_disagrees", message, "target_modules", found=_shown(found), allowed=_shown(said))
+
+
+def _targets(said: Any) -> Targets | None:
+    """None for what is neither a list of names nor an expression that can be read."""
+    if not isinstance(said, str) and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
+        return None
+    try:
+        return Targets(said if isinstance(said, str) else tuple(said))
+    except (NoExpression, ExpressionNotServed):
+        return None
+
+
+def _meant(targets: Targets, excluded: Targets | None, base: BaseModelRecord | None) -> set[str]:
+    paths = {place.path for place in (() if base is None else places_of(base)) if targets.mean(place.path)}
+    return {path for path in paths if excluded is None or not excluded.mean(path)}
+
+
+def _shown(said: Any) -> str:
+    return quoted(said) if isinstance(said, str) else ", ".join(sorted(said))

@@ -8,7 +8,9 @@ from services.registry.core.aliases import AliasState, Candidate, Denied
 from services.registry.core.defects import quoted
 from services.registry.core.description import largest_rank
 from services.registry.core.lifecycle import Move
+from services.registry.core.terms import applied_terms, as_announced
 from services.registry.core.verify import FileFacts
+from shared.lora_terms import Applied
 from shared.messages.adapters import AdapterRegistered, Defect
 from shared.messages.aliases import AliasMoved
 from shared.messages.desired import AdapterRecord, AliasRecord, AliasTarget, BaseModelRecord
@@ -18,7 +20,8 @@ from shared.messages.pools import pool_id, smallest_rank_class
 
 
 class StoredAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """One adapter version with all that became of it. `pool_id` is empty for a rejected one."""
+    """One adapter version with all that became of it. `pool_id` is empty for a rejected one; `applied` is None for
+    one that is kept since before expressions were taken: what was announced is then plain."""
 
     announced: AdapterRegistered
     status: str
@@ -32,6 +35,7 @@ class StoredAdapter(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     effects: tuple[AdapterEffect, ...] = ()
     defects: tuple[Defect, ...] = ()
+    applied: Applied | None = None
 
     @property
     def adapter_id(self) -> str:
@@ -69,9 +73,11 @@ def conflict(known: AdapterRegistered, announced: AdapterRegistered) -> Denied |
 
 
 def fits_a_record(announced: AdapterRegistered) -> bool:
-    """Whether an announcement that was rejected can be kept: databases take no NUL and no larger integers."""
+    """Whether an announcement that was rejected can be kept: no NUL, no larger integers, no longer names."""
     texts = (announced.version, announced.base_model_hash, announced.weights_uri, announced.checksum)
-    return abs(announced.rank) < 1 << 31 and "\0" not in "".join((*texts, announced.alias or ""))
+    optional = (announced.alias, announced.dataset_uri, announced.predecessor_id, announced.evaluated_by)
+    short = len(announced.predecessor_id or "") <= 128 and len(announced.evaluated_by) <= 16
+    return short and abs(announced.rank) < 1 << 31 and "\0" not in "".join((*texts, *filter(None, optional)))
 
 
 def accepted(
@@ -91,6 +97,7 @@ def accepted(
         pool_id=pool_of(base, largest_rank(announced)),
         size_bytes=file.size_bytes,
         store_key=store_key,
+        applied=applied_terms(announced, (tensor.name for tensor in file.header.tensors)) if file.header else None,
     )
 
 
@@ -133,8 +140,7 @@ def measured(adapter: StoredAdapter, evaluation: Evaluation) -> StoredAdapter:
 
 def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
     """What replicas and placement need of it."""
-    announced = adapter.announced
-    targets = announced.target_modules
+    announced, applied = adapter.announced, adapter.applied or as_announced(adapter.announced)
     return AdapterRecord(
         adapter_id=adapter.adapter_id,
         digest=adapter.digest,
@@ -144,13 +150,13 @@ def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
         base_model_hash=announced.base_model_hash,
         rank=announced.rank,
         alpha=announced.alpha,
-        target_modules=(targets,) if isinstance(targets, str) else targets,
+        target_modules=applied.target_modules,
         size_bytes=adapter.size_bytes,
         store_key=adapter.store_key,
         status=adapter.status,
         use_rslora=announced.use_rslora,
-        rank_pattern=announced.rank_pattern,
-        alpha_pattern=announced.alpha_pattern,
+        rank_pattern=applied.rank_pattern,
+        alpha_pattern=applied.alpha_pattern,
         fingerprint=adapter.fingerprint,
         effects=adapter.effects,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ from services.registry.core.defects import LONGEST_FIELD, defect
 from shared.messages.adapters import AdapterRejected
 from shared.messages.identity import is_adapter_id, is_tenant_id
 
+_EXPECTED = re.compile(r"Expected `(?P<allowed>[^`]*)`, got `(?P<found>[^`]*)`")
+_AS_ANNOUNCED = "the fields of an announcement"
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -52,11 +55,14 @@ def refusal(sender: Sender, reason: str) -> AdapterRejected | None:
     """What to tell the sender, or None if it does not say who it is."""
     if not (is_adapter_id(sender.adapter_id) and is_tenant_id(sender.tenant_id)):
         return None
-    wrong = misfit(reason)
+    wrong, kinds = misfit(reason), _EXPECTED.match(reason)
+    found, allowed = (kinds["found"], kinds["allowed"]) if kinds else ("", "")
     return AdapterRejected(
         adapter_id=sender.adapter_id,
         tenant_id=sender.tenant_id,
-        defects=(defect("invalid_announcement", wrong.message, wrong.field),),
+        defects=(
+            defect("invalid_announcement", wrong.message, wrong.field, found=found, allowed=allowed or _AS_ANNOUNCED),
+        ),
     )
 
 

@@ -8,9 +8,10 @@ import msgspec
 
 from services.registry.core.defects import capped, defect
 from services.registry.core.description import Surroundings, check_description
-from services.registry.core.file_checks import check_finite, check_tensors
-from services.registry.core.peft_config import check_config
+from services.registry.core.file_checks import Expected, check_finite, check_tensors
+from services.registry.core.peft_config import check_config, read_config
 from services.registry.core.safetensors_header import Header
+from services.registry.core.terms import Terms, read_terms
 from shared.messages.adapters import AdapterRegistered, Defect
 
 
@@ -37,25 +38,35 @@ def verify(
     announced: AdapterRegistered, around: Surroundings, file: FileFacts | Defect, limits: Limits
 ) -> tuple[Defect, ...]:
     """All that is wrong, or nothing. `file` is a Defect if there was none that may be opened."""
-    described = check_description(announced, around)
+    terms = read_terms(announced)
+    described = (*check_description(announced, around), *terms.defects)
     if isinstance(file, Defect):
         return capped((*described, file))
-    return capped((*described, *_check_file(announced, around, file, limits)))
+    return capped((*described, *_check_bytes(announced, file, limits), *_check_content(announced, around, file, terms)))
 
 
-def _check_file(
-    announced: AdapterRegistered, around: Surroundings, file: FileFacts, limits: Limits
-) -> Iterator[Defect]:
-    if file.size_bytes > limits.largest_file_bytes:
-        message = f"The weights file is larger than the {limits.largest_file_bytes} bytes allowed."
-        yield defect("file_too_large", message, "weights_uri")
+def _check_bytes(announced: AdapterRegistered, file: FileFacts, limits: Limits) -> Iterator[Defect]:
+    allowed = limits.largest_file_bytes
+    if file.size_bytes > allowed:
+        message = f"The weights file is larger than the {allowed} bytes allowed."
+        yield defect("file_too_large", message, "weights_uri", found="more bytes", allowed=f"{allowed} bytes")
     elif file.digest != announced.checksum:
         message = f"The SHA-256 of the weights file is {file.digest}, not the announced checksum."
-        yield defect("checksum_mismatch", message, "checksum")
+        yield defect("checksum_mismatch", message, "checksum", found=file.digest, allowed=announced.checksum)
     if file.fault is not None:
-        yield defect("not_safetensors", f"The weights file is no whole safetensors file: {file.fault}.", "weights_uri")
+        message = f"The weights file is no whole safetensors file: {file.fault}."
+        yield defect("not_safetensors", message, "weights_uri", found=file.fault, allowed="a whole safetensors file")
+
+
+def _check_content(
+    announced: AdapterRegistered, around: Surroundings, file: FileFacts, terms: Terms
+) -> Iterator[Defect]:
+    beside = None if file.config is None else read_config(file.config)
     if file.header is not None:
-        yield from check_tensors(file.header, announced, around.base)
+        excluded = None if beside is None else beside.excluded
+        yield from check_tensors(
+            file.header, Expected(announced=announced, terms=terms, base=around.base, excluded=excluded)
+        )
     yield from check_finite(file.not_finite)
-    if file.config is not None:
-        yield from check_config(file.config, announced)
+    if beside is not None:
+        yield from check_config(beside, announced, terms, around.base)

@@ -80,7 +80,7 @@ def test_c50_patterns_decide_shapes() -> None:
 
 def test_c50_patterns_that_mean_nothing_are_refused() -> None:
     assert "'k_proj'" in defects(rank_pattern={"k_proj": 4})["pattern_unused"]
-    assert "'.*_proj'" in defects(alpha_pattern={".*_proj": 4.0})["pattern_invalid"]
+    assert "'.*_prox'" in defects(alpha_pattern={".*_prox": 4.0})["pattern_unused"]
     assert "rank_invalid" in defects(rank_pattern={"q_proj": 0})
     assert "alpha_invalid" in defects(alpha_pattern={"q_proj": 0.0})
 

@@ -18,6 +18,7 @@ DISAGREEMENTS: Mapping[str, Any] = {
     "alpha_pattern": {"q_proj": 2},
     "target_modules": ["q_proj"],
 }
+OTHER_EXPRESSIONS = ("all-linear", r".*\.q_proj", "q_proj|down_proj")
 
 
 @pytest.mark.parametrize("field", DISAGREEMENTS)
@@ -26,8 +27,21 @@ def test_a_config_that_says_otherwise_is_refused(field: str) -> None:
     assert set(found) == {"config_disagrees"}
 
 
+@pytest.mark.parametrize("expression", OTHER_EXPRESSIONS)
+def test_an_expression_in_a_config_that_means_other_modules_is_refused(expression: str) -> None:
+    found = defects(config=peft_config(announcement(GOOD), target_modules=expression))
+    assert set(found) == {"config_disagrees"}
+
+
 @pytest.mark.parametrize(
-    "extra", [{"target_modules": "all-linear"}, {"rank_pattern": None}, {"layers_to_transform": [0]}]
+    "extra",
+    [
+        {"target_modules": r".*\.(q|down)_proj"},
+        {"target_modules": "all-linear", "exclude_modules": r".*\.([kvo]|gate|up)_proj"},
+        {"target_modules": "all-linear", "exclude_modules": ["k_proj", "v_proj", "o_proj", "gate_proj", "up_proj"]},
+        {"rank_pattern": None},
+        {"layers_to_transform": [0]},
+    ],
 )
 def test_a_config_that_says_the_same_in_other_words_is_taken(extra: dict[str, Any]) -> None:
     assert defects(config=peft_config(announcement(GOOD), **extra)) == {}

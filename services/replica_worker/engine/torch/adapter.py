@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,15 +10,11 @@ import numpy as np
 import torch
 
 from services.replica_worker.engine.port import AdapterSpec, AdapterUnusable
+from shared.lora_names import is_plain_name, last_parts, parts_of, path_of
 from shared.merging import terms
 
 from .config import MODULES, ModelConfig
 from .stored import DTYPES, Stored, StoredFile, numbers_of, read_stored
-
-_TENSOR_NAME = re.compile(
-    r"base_model\.model\.model\.layers\.(\d{1,5})\.((?:self_attn|mlp)\.\w+)\.lora_([AB])\.weight", re.ASCII
-)
-_LITERAL_PATTERN = re.compile(r"[\w.]+", re.ASCII)
 
 Place = tuple[int, str]
 """(layer, module): where in the model a pair of tensors belongs."""
@@ -107,16 +102,12 @@ def not_finite(place: Place, side: str) -> AdapterUnusable:
 
 def rank_of(spec: AdapterSpec, place: Place) -> int:
     """The rank of one module, `rank_pattern` applied."""
-    return terms.rank_of(spec, _dotted(place))
+    return terms.rank_of(spec, path_of(*place))
 
 
 def scale_of(spec: AdapterSpec, place: Place) -> float:
     """What B·A is multiplied with in one module."""
-    return terms.scale_of(spec, _dotted(place))
-
-
-def _dotted(place: Place) -> str:
-    return f"model.layers.{place[0]}.{place[1]}"
+    return terms.scale_of(spec, path_of(*place))
 
 
 def _check_spec(spec: AdapterSpec, limits: AdapterLimits) -> None:
@@ -125,7 +116,7 @@ def _check_spec(spec: AdapterSpec, limits: AdapterLimits) -> None:
             f"{spec.adapter_id} was trained on base {spec.base_model_hash}, this is {limits.base_model_hash}"
         )
     for key in (*spec.rank_pattern, *spec.alpha_pattern):
-        if not _LITERAL_PATTERN.fullmatch(key):
+        if not is_plain_name(key):
             raise AdapterUnusable(f"the pattern {key!r} is not a plain module name, which is all that is applied")
     largest = max((spec.rank, *spec.rank_pattern.values()))
     smallest = min((spec.rank, *spec.rank_pattern.values()))
@@ -146,13 +137,13 @@ def _stored(path: Path) -> StoredFile:
 def _pair_up(tensors: Mapping[str, Stored]) -> dict[Place, dict[str, Stored]]:
     pairs: dict[Place, dict[str, Stored]] = {}
     for name, tensor in tensors.items():
-        match = _TENSOR_NAME.fullmatch(name)
-        if match is None:
+        parts = parts_of(name)
+        if parts is None:
             raise AdapterUnusable(f"{name} is not a LoRA tensor that this engine applies")
         if tensor.dtype not in DTYPES:
             raise AdapterUnusable(f"{name} is {tensor.dtype}, not a 16- or 32-bit float")
-        layer, module, side = match.groups()
-        pairs.setdefault((int(layer), module), {})[side] = tensor
+        layer, module, side = parts
+        pairs.setdefault((layer, module), {})[side] = tensor
     return pairs
 
 
@@ -161,7 +152,7 @@ def _check_targets(pairs: Mapping[Place, object], spec: AdapterSpec) -> None:
     if not pairs:
         raise AdapterUnusable(f"{spec.adapter_id} holds no tensors")
     present = {module.split(".")[1] for _, module in pairs}
-    named = {target.rsplit(".", 1)[-1] for target in spec.target_modules}
+    named = last_parts(spec.target_modules)
     for module in sorted(present - named):
         raise AdapterUnusable(f"{module} is in the file but not among the target modules")
     for module in sorted(named - present):
