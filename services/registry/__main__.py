@@ -17,7 +17,7 @@ from services.registry.evaluations import EvaluationPolicy, Evaluations
 from services.registry.fleet import Fleet, FleetPolicy
 from services.registry.http.door import build_door
 from services.registry.io.changes import Changes
-from services.registry.io.database import Database, DatabaseUrlError
+from services.registry.io.database import Database, DatabasePolicy, DatabaseUrlError
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
 from services.registry.registrations import RegistrationPolicy, Registrations, Shelf
@@ -95,7 +95,8 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
 
 def _database(settings: Settings) -> Database:
     try:
-        return Database(settings.database_url, Changes())
+        policy = DatabasePolicy(connections=settings.database_connections, timeout_s=settings.database_timeout_s)
+        return Database(settings.database_url, Changes(), policy)
     except DatabaseUrlError as error:
         raise SettingsError(f"{PREFIX}DATABASE_URL does not fit: {error}") from error
 

@@ -9,7 +9,7 @@ _FILE = "file://"
 _POSITIVE = (
     "largest_file_bytes", "evaluation_deadline_s", "evaluations_at_once", "evaluation_retry_s",
     "evaluation_longest_retry_s", "ask_timeout_s", "load_timeout_s", "evaluate_timeout_s", "outbox_retry_s",
-    "outbox_batch_rows", "reconcile_s",
+    "outbox_batch_rows", "database_connections", "database_timeout_s", "reconcile_s",
 )  # fmt: skip
 
 
@@ -24,6 +24,9 @@ class Settings(S3Access, frozen=True, kw_only=True):
     port: int = 8001
     admin_key: str
     database_url: str
+    database_connections: int = 20
+    """How many it keeps open, where the database is PostgreSQL."""
+    database_timeout_s: float = 30.0
     store_url: str
     weights_prefixes: tuple[str, ...] = ()
     """`file:///folder`: where `weights_uri` may point, besides uploads. None by default."""

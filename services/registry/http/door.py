@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from services.registry.app import Registry
 from services.registry.http import adapter_routes, alias_routes, customer_routes, fleet_routes, probe_routes
 from services.registry.http.exchange import Problem, busy, error_answer, registry_of
-from services.registry.io.database import Collision, DatabaseUnavailable
+from services.registry.io.database import Collision, DatabaseUnavailable, Unstorable
 from services.registry.io.weights import SourceUnavailable
 from shared.bus.port import AskFailed, BusUnavailable, DeadlineExceeded, NoResponders
 from shared.runtime.logs import get_logger
@@ -23,6 +23,7 @@ _PROBLEMS: Mapping[type[Exception], Callable[[str], Problem]] = {
     StoreUnavailable: lambda text: busy(f"The store does not answer: {text}.", "store_unavailable"),
     SourceUnavailable: lambda text: busy(f"The weights cannot be read now: {text}.", "source_unavailable"),
     DatabaseUnavailable: lambda text: busy(f"The database does not answer: {text}.", "database_unavailable"),
+    Unstorable: lambda text: Problem(422, f"A value in it cannot be kept: {text}.", "unstorable"),
     Collision: lambda _: Problem(409, "Somebody else changed the same thing at once; try again.", "collision"),
     BusUnavailable: lambda text: busy(f"The bus does not answer: {text}.", "bus_unavailable"),
     NoResponders: lambda _: busy("Nobody of that name is on the bus now.", "no_responders"),
