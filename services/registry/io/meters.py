@@ -26,8 +26,8 @@ class Meters:
     def mismatched(self) -> None:
         self._mismatches.inc()
 
-    def published(self) -> None:
-        self._published.inc()
+    def published(self, rows: int = 1) -> None:
+        self._published.inc(rows)
 
     def backlog(self, rows: int) -> None:
         self._backlog.set(rows)

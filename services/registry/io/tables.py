@@ -163,5 +163,12 @@ OUTBOX = Table(
     Column("payload", Text),
     Column("created_at_s", Float, nullable=False),
     Column("published_at_s", Float),
-    Index("ix_outbox_published_at_s_row_id", "published_at_s", "row_id"),
+    Index("ix_outbox_published_at_s", "published_at_s"),
+)
+
+OUTBOX_PENDING = Index(
+    "ix_outbox_pending",
+    OUTBOX.c.row_id,
+    sqlite_where=OUTBOX.c.published_at_s.is_(None),
+    postgresql_where=OUTBOX.c.published_at_s.is_(None),
 )

@@ -18,6 +18,7 @@ _ROW_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 def upgrade() -> None:
     for table, column in _new_columns():
         op.add_column(table, column)
+    _index_outbox()
     op.create_index("ix_adapters_predecessor_id", "adapters", ["predecessor_id"])
     op.create_index("ix_adapters_wanted_until_s", "adapters", ["wanted_until_s"])
     op.create_index("ix_adapters_pool_id", "adapters", ["pool_id", "adapter_id"])
@@ -36,12 +37,23 @@ def downgrade() -> None:
     ):  # fmt: skip
         op.drop_table(table)
     op.drop_index("ix_aliases_guarded", "aliases")
+    op.drop_index("ix_outbox_pending", "outbox")
+    op.drop_index("ix_outbox_published_at_s", "outbox")
+    op.create_index("ix_outbox_published_at_s_row_id", "outbox", ["published_at_s", "row_id"])
     op.drop_index("ix_aliases_split_adapter_id", "aliases")
     op.drop_index("ix_adapters_wanted_until_s", "adapters")
     op.drop_index("ix_adapters_pool_id", "adapters")
     op.drop_index("ix_adapters_predecessor_id", "adapters")
     for table, column in _new_columns():
         op.drop_column(table, column.name)
+
+
+def _index_outbox() -> None:
+    """What is not told yet, oldest first, is asked for all day; what was told is only ever forgotten."""
+    op.drop_index("ix_outbox_published_at_s_row_id", "outbox")
+    op.create_index("ix_outbox_published_at_s", "outbox", ["published_at_s"])
+    pending = sa.text("published_at_s IS NULL")
+    op.create_index("ix_outbox_pending", "outbox", ["row_id"], sqlite_where=pending, postgresql_where=pending)
 
 
 def _new_columns() -> Iterator[tuple[str, sa.Column]]:
