@@ -174,8 +174,12 @@ class OneReplica:
             store_key=weights_key(digest),
             status="active",
         )
-        await self._registry.state(ADAPTER).put(record, key_of(record.adapter_id))
+        await self.tell(record)
         return record
+
+    async def tell(self, record: AdapterRecord) -> None:
+        """What the registry says of an adapter."""
+        await self._registry.state(ADAPTER).put(record, key_of(record.adapter_id))
 
     async def send(self, ask: Ask) -> Told:
         told = self._told[ask.request_id] = Told(ask, self.clock.now_s())

@@ -8,17 +8,23 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from loadtest.one_replica import Ask, OneReplica, Plan, Told
 from services.replica_worker.core.slot import SlotState
+from services.replica_worker.core.slot_decisions import InUse
+from services.replica_worker.core.slots import SlotTable
 from services.replica_worker.engine.port import AdapterUnusable
 from services.replica_worker.engine.timed.policy import TimedPolicy
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
+from services.replica_worker.tiers.loader import Loader
 from services.replica_worker.tiers.slot_reference import SlotReference
+from shared.bus.port import AskFailed
 from shared.messages.desired import AdapterRecord
+from shared.messages.identity import AdapterKey
 from tests.simulation.schedule_world import BASE_HASH, LOAD_S, STEP_S, plan, write_adapters
 from tests.support.tiny_model import tiny_model_once
 from tests.support.unruly_engine import UnrulyEngine
@@ -61,7 +67,7 @@ class Storm:
                 await asyncio.gather(*self._operations)
             loader = self.replica.replica.loader
             async with asyncio.timeout(PATIENCE_S):
-                await loader.calm()
+                await loader.demand.calm()
             assert self.replica.replica.generation.open == 0
             assert self.replica.replica.generation.dispatcher.handed == 0
             assert self.engine.load_figures().running == 0
@@ -84,6 +90,9 @@ class Storm:
     async def _something(self, at: int, records: list[AdapterRecord]) -> None:
         if self.draw.random() < 0.15:
             self.engine.fail(self.draw.choice(["load", "read"]), AdapterUnusable("planted"))
+        if self.draw.random() < 0.3:
+            record = self.draw.choice(records)
+            await self.replica.tell(msgspec.structs.replace(record, wanted=self.draw.random() < 0.3))
         if self.draw.random() < 0.15:
             self._operations.append(asyncio.create_task(self._operate(self.draw.choice(records))))
         ask = Ask(
@@ -158,4 +167,20 @@ def test_c23_a_reference_that_is_not_released_is_noticed(
 
     monkeypatch.setattr(SlotReference, "release", forgetful)
     with pytest.raises(AssertionError):
+        run_virtually(Storm(1, plan(tmp_path, model_folder, slots=SLOTS, max_rows=ROWS)).blow())
+
+
+def test_c24_an_adapter_that_is_dropped_under_its_requests_is_noticed(
+    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vacate = SlotTable.vacate
+
+    def careless(table: SlotTable, key: AdapterKey) -> int | InUse | None:
+        for slot in table._slots:
+            slot.references = 0 if slot.key == key else slot.references
+        return vacate(table, key)
+
+    monkeypatch.setattr(SlotTable, "vacate", careless)
+    monkeypatch.setattr(Loader, "in_use", lambda loader, key: False)
+    with pytest.raises((AssertionError, ValueError, AskFailed)):
         run_virtually(Storm(1, plan(tmp_path, model_folder, slots=SLOTS, max_rows=ROWS)).blow())

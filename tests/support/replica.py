@@ -292,7 +292,7 @@ class Rig:
         loader = self.replica.loader
         async with asyncio.timeout(DEADLINE_S):
             await self.replica.generation.idle()
-            await loader.calm()
+            await loader.demand.calm()
         await self.until(lambda: not (loader.slots.settling or loader.slots.table.references))
         await self.until(lambda: not (loader.ram.budget.busy or loader.disk.budget.busy or self.store.open_reads))
 

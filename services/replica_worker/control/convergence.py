@@ -6,13 +6,14 @@ import asyncio
 from contextlib import suppress
 
 from services.replica_worker.core.assignment import Assignment, fold, without
-from services.replica_worker.core.converge import Action, Held, Known, Limits, Plan, Step, converge
+from services.replica_worker.core.converge import Action, Held, Known, Limits, Plan, Step, converge, startable
 from services.replica_worker.engine.port import EngineFailed
 from services.replica_worker.means import Means
 from services.replica_worker.reporting.reports import held_adapters
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.bus.port import Change
 from shared.messages.desired import AssignmentShard
+from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger
 
 _PATIENCE_S = 1.0
@@ -29,6 +30,7 @@ class Convergence:
         self._by = means
         self._limits = limits
         self._stirred = asyncio.Event()
+        self._under_way: dict[AdapterKey, Step] = {}
 
     async def on_shard(self, change: Change[AssignmentShard]) -> None:
         if change.value is None:
@@ -48,18 +50,34 @@ class Convergence:
 
     async def run(self) -> None:
         """For ever. What fails is remembered by the loader, and left out of the plan for a while."""
-        while True:
-            await self._stirred.wait()
-            self._stirred.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE_S):
-                    await self._by.loader.calm()
-            self._forget_gone()
-            plan = self.plan()
-            self._by.loader.ram.budget.preferred = plan.wanted_ram
-            self._by.loader.disk.budget.preferred = plan.wanted_disk
-            if plan.actions and await self._do(plan.actions[0]):
-                self.stir()
+        async with asyncio.TaskGroup() as actions:
+            while True:
+                await self._stirred.wait()
+                self._stirred.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PATIENCE_S):
+                        await self._by.loader.demand.calm()
+                self._forget_gone()
+                await self._act(actions)
+
+    async def _act(self, actions: asyncio.TaskGroup) -> None:
+        plan = self.plan()
+        self._by.loader.ram.budget.preferred = plan.wanted_ram
+        self._by.loader.disk.budget.preferred = plan.wanted_disk
+        if plan.actions and plan.actions[0].step is Step.DROP and await self._do(plan.actions[0]):
+            self.stir()
+            return  # what is planned by now is older than what was done
+        for action in startable(plan, self._under_way):
+            self._under_way[action.key] = action.step
+            actions.create_task(self._see_to(action), name=f"{action.step} of {action.key.adapter_id}")
+
+    async def _see_to(self, action: Action) -> None:
+        try:
+            more = await self._do(action)
+        finally:
+            del self._under_way[action.key]
+        if more:
+            self.stir()
 
     def plan(self) -> Plan:
         by, loader = self._by, self._by.loader
@@ -69,13 +87,13 @@ class Convergence:
             gpu=frozenset(table.resident),
             ram=frozenset(loader.ram.budget.held),
             disk=frozenset(loader.disk.budget.held),
-            in_use=frozenset(key for key in concerned if loader.in_use(key)),
+            in_use=frozenset(key for key in concerned if key in self._under_way or loader.in_use(key)),
             empty_slots=table.empty,
         )
         known = Known(
             size_bytes={key: record.size_bytes for key, record in by.records.of(concerned).items()},
             ram_bytes=loader.ram.sizes,
-            retired=by.records.retired(concerned),
+            leaving=by.records.leaving(concerned),
             blocked=loader.failures.blocked(by.clock.now_s()),
         )
         return converge(wanted, held, known, self._limits)
@@ -103,8 +121,8 @@ class Convergence:
 
     async def _drop(self, action: Action) -> bool:
         twins = self._by.records.keys_of(action.key.digest)
-        others = twins - self._by.records.retired(twins)
+        others = twins - self._by.records.leaving(twins)
         refused = await self._by.loader.drop(action.key, keep_file=bool(others))
         if refused is None:
-            _log.info("a retired adapter has left this replica", adapter_id=action.key.adapter_id)
+            _log.info("an adapter that nobody needs here has left this replica", adapter_id=action.key.adapter_id)
         return refused is None

@@ -60,9 +60,9 @@ class RecordBook:
         """The records of those that have one."""
         return {key: self._by_key[key] for key in keys if key in self._by_key}
 
-    def retired(self, keys: Iterable[AdapterKey]) -> frozenset[AdapterKey]:
-        """Those that nothing may newly ask for, and all whose record is gone."""
-        return self._gone.union(key for key, record in self.of(keys).items() if record.status in RETIRED)
+    def leaving(self, keys: Iterable[AdapterKey]) -> frozenset[AdapterKey]:
+        """Those that nothing may newly ask for or that nobody is expected to, and all whose record is gone."""
+        return self._gone.union(key for key, record in self.of(keys).items() if _is_leaving(record))
 
     def forget_gone(self, is_held: Callable[[AdapterKey], bool]) -> frozenset[AdapterKey]:
         """Adapters whose record is gone are remembered until nothing of them `is_held`; returns the others."""
@@ -87,3 +87,7 @@ class RecordBook:
             self._by_digest.pop(key.digest, None)
         self._gone |= {key}
         self._on_change(key)
+
+
+def _is_leaving(record: AdapterRecord) -> bool:
+    return record.status in RETIRED or not record.wanted

@@ -19,9 +19,9 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = "nothing assigned yet"
 
     def wanted(self) -> dict[AdapterKey, AssignedAdapter]:
-        """Every assigned adapter, those for higher tiers first."""
+        """Every assigned adapter, the hotter first, and of those alike the ones for higher tiers."""
         named = [each for index in sorted(self.parts) for each in self.parts[index]]
-        named.sort(key=lambda each: _ORDER.get(each.tier, len(_ORDER)))
+        named.sort(key=lambda each: (-each.heat, _ORDER.get(each.tier, len(_ORDER))))
         return {AdapterKey(adapter_id=each.adapter_id, digest=each.digest): each for each in named}
 
 

@@ -1,8 +1,8 @@
 """What to do next so that the replica holds what it is assigned.
 
-Convergence runs in the background, one action at a time, and is planned anew after every action. It
+Convergence runs in the background, a few actions at a time, and is planned anew after every action. It
 never evicts an adapter from a slot: it uses empty ones. What is cached but not assigned stays until
-its space is needed; what is retired and not assigned leaves every tier.
+its space is needed; what is leaving (retired, or wanted by nobody) and not assigned leaves every tier.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ class Step(StrEnum):
     LOAD = "load to a slot"
 
 
+AT_ONCE: Mapping[Step, int] = {Step.FETCH: 2, Step.READ: 1, Step.LOAD: 1}
+"""At most half of what a replica does of each at once, so that loads of requests never wait for all of it."""
+
+
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     step: Step
     key: AdapterKey
@@ -30,7 +34,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """What the replica holds now. `in_use`: has references, pins, or is on its way somewhere."""
+    """What the replica holds now. `in_use`: has references, pins, requests that wait for it, or is on its way
+    somewhere."""
 
     gpu: Collection[AdapterKey]
     ram: Collection[AdapterKey]
@@ -52,7 +57,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """Of the file."""
     ram_bytes: Mapping[AdapterKey, int]
     """What it took in RAM, of those that were there once; the others are taken for as large as their file."""
-    retired: Collection[AdapterKey]
+    leaving: Collection[AdapterKey]
     blocked: Collection[AdapterKey]
     """Failed a short while ago, or for good."""
 
@@ -69,7 +74,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def converge(wanted: Mapping[AdapterKey, AssignedAdapter], held: Held, known: Known, limits: Limits) -> Plan:
     """The actions that are still missing, in the order in which they should be done.
 
-    Drops come first because they make room; then adapters by the tier they are wanted in, each raised
+    Drops come first because they make room; then adapters in the order in which they are wanted, each raised
     one tier at a time. Adapters beyond a budget are left out rather than fetched and evicted in turn.
     """
     usable = {key: each for key, each in wanted.items() if key in known.size_bytes and key not in known.blocked}
@@ -87,13 +92,30 @@ def converge(wanted: Mapping[AdapterKey, AssignedAdapter], held: Held, known: Kn
     )
 
 
+def startable(plan: Plan, under_way: Mapping[AdapterKey, Step]) -> list[Action]:
+    """Raises that may begin beside those under way: of each adapter the first, and of each step as many as may run."""
+    left = {step: count - sum(step is each for each in under_way.values()) for step, count in AT_ONCE.items()}
+    busy = set(under_way)
+    begin: list[Action] = []
+    for action in plan.actions:
+        if action.step is Step.DROP or action.key in busy:
+            continue
+        busy.add(action.key)
+        if left[action.step] > 0:
+            left[action.step] -= 1
+            begin.append(action)
+        if not any(left.values()):
+            break
+    return begin
+
+
 def _drops(wanted: Mapping[AdapterKey, AssignedAdapter], held: Held, known: Known) -> list[Action]:
-    gone = [key for key in known.retired if key not in wanted and key not in held.in_use]
-    needed = {key.digest for key in known.size_bytes if key not in known.retired}  # other adapters, the same bytes
+    gone = [key for key in known.leaving if key not in wanted and key not in held.in_use]
+    needed = {key.digest for key in known.size_bytes if key not in known.leaving}  # other adapters, the same bytes
     files = set(held.disk) - needed
     present = [key for key in gone if key in held.gpu or key in held.ram or key.digest in files]
     return [
-        Action(step=Step.DROP, key=key, reason="retired, assigned no more, and no request runs on it")
+        Action(step=Step.DROP, key=key, reason="retired or not wanted, not assigned, and no request needs it")
         for key in sorted(present)
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 
 import msgspec
 
@@ -94,8 +95,10 @@ class Admission:
         try:
             if record is not None:
                 running.tier = self._by.loader.tier_of(record.key)
-                await self._by.loader.fetch(record)
-            await self._dispatcher.turn(running, record)
+            with nullcontext() if record is None else self._by.loader.demand.awaiting(record.key):
+                if record is not None:
+                    await self._by.loader.fetch(record)
+                await self._dispatcher.turn(running, record)
         except (AdapterFailed, AdapterUnavailable) as error:
             raise RefusedHere(refusal_of(error)) from error
 

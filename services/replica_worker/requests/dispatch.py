@@ -84,7 +84,7 @@ class Dispatcher:
 
     async def turn_again(self, turn: Awaitable[None]) -> None:
         """The same for a request that was paused: `turn` is what it was given then."""
-        with self._by.loader.urgently():
+        with self._by.loader.demand.urgently():
             await turn
 
     def served(self, running: Running, tokens: int) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any
 
 from services.replica_worker.core.slot_decisions import Resident
+from services.replica_worker.tiers.demand import Demand
 from services.replica_worker.tiers.disk import DiskTier
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.tiers.ground import Ground
@@ -40,9 +40,7 @@ class Loader:
         self._base_model_hash = base_model_hash
         self._clock = ground.clock
         self._on_change = ground.on_change
-        self._urgent = 0
-        self._calm = asyncio.Event()
-        self._calm.set()
+        self.demand = Demand()
         self.slots.listen_to_proofs(self._past.on_proof)
 
     def tier_of(self, key: AdapterKey) -> str:
@@ -83,7 +81,7 @@ class Loader:
         """
         self.refuse_known(record)
         if not self.slots.table.is_resident(record.key):
-            with self.urgently(), self._past.remembering(record):
+            with self.demand.urgently(), self._past.remembering(record):
                 await self.ram.hold(record)
 
     def take(self, record: AdapterRecord) -> SlotReference:
@@ -109,7 +107,7 @@ class Loader:
         Raises AdapterUnavailable, AdapterFailed, EngineFailed.
         """
         self.refuse_known(record)
-        with self.urgently(), self._past.remembering(record):
+        with self.demand.urgently(), self._past.remembering(record):
             return await self.queue.acquire(record)
 
     async def acquire_proven(self, record: AdapterRecord) -> SlotReference:
@@ -127,7 +125,7 @@ class Loader:
         """
         if record.key == self.merged:
             return
-        with self.urgently(), self._past.remembering(record):
+        with self.demand.urgently(), self._past.remembering(record):
             if tier == "gpu":
                 (await (await self.queue.acquire(record)).proven()).release()
             elif tier == "ram":
@@ -150,12 +148,14 @@ class Loader:
         return True
 
     async def drop(self, key: AdapterKey, *, keep_file: bool = False) -> str | None:
-        """Remove it from every tier; returns why not if something uses it. `keep_file`: another adapter
-        has the same bytes and is still wanted."""
+        """Remove it from every tier; returns why not if something uses it, also if a request asks for it
+        meanwhile. `keep_file`: another adapter has the same bytes and is still wanted."""
         if key == self.merged:
             return "it is merged into the weights of this replica"
         if (reason := await self.slots.vacate(key)) is not None:
             return reason
+        if self.demand.awaits(key):
+            return "a request waits for it"
         if (reason := self.ram.discard(key)) is not None:
             return reason
         reason = None if keep_file else self.disk.discard(key.digest)
@@ -163,34 +163,18 @@ class Loader:
         return reason
 
     def in_use(self, key: AdapterKey) -> bool:
-        if key == self.merged:
+        if key == self.merged or self.demand.awaits(key):
             return True
         return self.slots.table.in_use(key) or self.ram.budget.in_use(key) or self.disk.budget.in_use(key.digest)
-
-    async def calm(self) -> None:
-        """Returns when no request waits for an adapter."""
-        await self._calm.wait()
 
     async def close(self) -> None:
         await self.slots.close()
         await self.ram.close()
         await self.disk.close()
 
-    @contextmanager
-    def urgently(self) -> Iterator[None]:
-        """Background loads wait meanwhile, for a while."""
-        self._urgent += 1
-        self._calm.clear()
-        try:
-            yield
-        finally:
-            self._urgent -= 1
-            if not self._urgent:
-                self._calm.set()
-
     async def _arrival(self, record: AdapterRecord, grant: Grant) -> None:
         try:
-            with self.urgently(), self._past.remembering(record):
+            with self.demand.urgently(), self._past.remembering(record):
                 (await self.slots.loaded(record.key, grant)).release()
         except asyncio.CancelledError:
             self.slots.give_back(record.key, grant)

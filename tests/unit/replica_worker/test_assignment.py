@@ -30,6 +30,19 @@ def test_shards_add_up_and_a_newer_value_replaces_its_own() -> None:
     assert names(fold(assignment, shard(1, 0, 2, "c"))) == {"b", "c"}
 
 
+def test_the_hotter_come_first_whatever_their_tier_and_their_shard() -> None:
+    heats = {"cold-gpu": ("gpu", 0), "hot-ram": ("ram", 3), "hot-gpu": ("gpu", 3), "hottest-disk": ("disk", 9)}
+    assignment = Assignment()
+    for index, (name, (tier, heat)) in enumerate(heats.items()):
+        named = AssignedAdapter(adapter_id=name, digest="0" * 64, role="owner", tier=tier, heat=heat)
+        message = AssignmentShard(
+            replica_id="replica-1", pool_id="p", epoch=1, shard=index, shards=len(heats), adapters=(named,)
+        )
+        assignment = fold(assignment, decode(ASSIGNMENT, encode(ASSIGNMENT, message)))
+    order = [key.adapter_id for key in assignment.wanted()]
+    assert order == ["hottest-disk", "hot-gpu", "hot-ram", "cold-gpu"]
+
+
 def test_an_older_epoch_is_ignored_and_says_so() -> None:
     assignment = fold(Assignment(), shard(5, 0, 1, "new"))
     after = fold(assignment, shard(4, 0, 1, "old"))

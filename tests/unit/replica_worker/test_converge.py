@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.replica_worker.core.converge import Held, Known, Limits, Plan, Step, converge
+from services.replica_worker.core.converge import AT_ONCE, Held, Known, Limits, Plan, Step, converge, startable
 from shared.messages.desired import AssignedAdapter
 from shared.messages.identity import AdapterKey
 
@@ -34,7 +34,7 @@ def held(gpu: str = "", ram: str = "", disk: str = "", in_use: str = "", empty_s
 def known(names: str, size_bytes: int = 10, retired: str = "", blocked: str = "") -> Known:
     return Known(
         size_bytes={key(name): size_bytes for name in names}, ram_bytes={},
-        retired={key(name) for name in retired}, blocked={key(name) for name in blocked},
+        leaving={key(name) for name in retired}, blocked={key(name) for name in blocked},
     )  # fmt: skip
 
 
@@ -77,6 +77,37 @@ def test_what_it_really_took_in_ram_counts() -> None:
     assert steps(plan) == [(Step.READ, "a")]
 
 
+def test_of_each_step_only_so_many_begin_and_of_each_adapter_one() -> None:
+    plan = converge(wanted(a="gpu", b="gpu", c="gpu", d="gpu"), held(ram="a", disk="ab"), known("abcd"), LIMITS)
+    first = startable(plan, {})
+    assert [(each.step, each.key.adapter_id) for each in first] == [
+        (Step.LOAD, "a"), (Step.READ, "b"), (Step.FETCH, "c"), (Step.FETCH, "d"),
+    ]  # fmt: skip
+    under_way = {each.key: each.step for each in first}
+    assert startable(plan, under_way) == []
+    del under_way[key("c")]
+    assert [each.key.adapter_id for each in startable(plan, under_way)] == ["c"]
+
+
+@given(
+    names=st.sets(st.sampled_from("abcdefgh")),
+    on_disk=st.sets(st.sampled_from("abcdefgh")),
+    begun=st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from([Step.FETCH, Step.READ, Step.LOAD])),
+)
+def test_background_work_never_takes_all_there_is(names: set[str], on_disk: set[str], begun: dict[str, Step]) -> None:
+    under_way: dict[AdapterKey, Step] = {}
+    for name, step in begun.items():
+        if sum(each is step for each in under_way.values()) < AT_ONCE[step]:
+            under_way[key(name)] = step
+    assigned = wanted(**dict.fromkeys(sorted(names), "gpu"))
+    plan = converge(assigned, held(disk="".join(on_disk)), known("abcdefgh"), LIMITS)
+    begin = startable(plan, under_way)
+    assert not {each.key for each in begin} & under_way.keys()
+    assert len({each.key for each in begin}) == len(begin)
+    for step, most in AT_ONCE.items():
+        assert sum(each.step is step for each in begin) + sum(each is step for each in under_way.values()) <= most
+
+
 def test_what_failed_lately_or_has_no_record_waits() -> None:
     plan = converge(wanted(a="gpu", b="gpu"), held(), known("a", blocked="a"), LIMITS)
     assert (plan.actions, plan.left_out) == ((), 2)
@@ -94,7 +125,7 @@ def test_what_is_retired_leaves_every_tier_once_it_is_idle_and_not_assigned() ->
 
 def test_a_file_that_another_adapter_needs_is_no_reason_to_drop() -> None:
     twin = key("twin", key("a").digest)
-    facts = Known(size_bytes={key("a"): 1, twin: 1}, ram_bytes={}, retired={key("a")}, blocked=())
+    facts = Known(size_bytes={key("a"): 1, twin: 1}, ram_bytes={}, leaving={key("a")}, blocked=())
     assert converge({}, held(disk="a"), facts, LIMITS).actions == ()
     assert steps(converge({}, held(ram="a", disk="a"), facts, LIMITS)) == [(Step.DROP, "a")]
 
@@ -110,7 +141,7 @@ def test_doing_what_is_planned_ends_and_stays_within_the_budgets(
 ) -> None:
     facts = Known(
         size_bytes={key(name): size for name, size in sizes.items()}, ram_bytes={},
-        retired={key(name) for name in retired}, blocked=(),
+        leaving={key(name) for name in retired}, blocked=(),
     )  # fmt: skip
     gpu: set[AdapterKey] = set()
     ram: set[AdapterKey] = set()

@@ -27,11 +27,11 @@ async def test_the_gone_are_remembered_while_something_of_them_is_held_and_no_lo
         await tell(book, record.adapter_id, record)
     assert book.keys_of(one.digest) == {one.key, two.key}
     await tell(book, "one", None)
-    assert (book.keys_of(one.digest), book.retired(())) == ({two.key}, {one.key})
+    assert (book.keys_of(one.digest), book.leaving(())) == ({two.key}, {one.key})
     assert book.forget_gone(lambda key: True) == frozenset()
-    assert book.retired(()) == {one.key}
+    assert book.leaving(()) == {one.key}
     assert book.forget_gone(lambda key: False) == {one.key}
-    assert book.retired(()) == frozenset()
+    assert book.leaving(()) == frozenset()
 
 
 async def test_new_bytes_under_an_id_retire_the_old_ones_and_a_return_brings_them_back() -> None:
@@ -40,8 +40,8 @@ async def test_new_bytes_under_an_id_retire_the_old_ones_and_a_return_brings_the
     new = msgspec.structs.replace(old, digest="e" * 64)
     for record in (old, new):
         await tell(book, "one", record)
-    assert book.retired(()) == {old.key}
+    assert book.leaving(()) == {old.key}
     assert book.of((old.key, new.key)) == {new.key: new}
     await tell(book, "one", old)
-    assert (book.retired(()), book.get(old.key)) == ({new.key}, old)
+    assert (book.leaving(()), book.get(old.key)) == ({new.key}, old)
     assert told == [old.key, old.key, new.key, new.key, old.key]
