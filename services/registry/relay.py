@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import msgspec
 
-from services.registry.core.reconciliation import repair
 from services.registry.desired_state import desired_state
 from services.registry.io import outbox_rows
 from services.registry.io.database import Collision, Database, DatabaseUnavailable
 from services.registry.io.meters import Meters
-from services.registry.io.notes import Note, channel_of, message_of
-from services.registry.io.outbox_rows import OutboxRow
+from services.registry.telling import Teller
 from shared.bus.port import Bus, BusUnavailable
-from shared.contracts.channel import Channel, Kind
-from shared.contracts.codec import BadMessage
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 
@@ -32,11 +27,12 @@ class RelayPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Relay:
     """A part that publishes each row of the outbox at least once, in order, and only then marks it.
 
-    One loop does everything, so that a reconciliation never writes a value that a later row replaced.
+    One loop does everything, so that a reconciliation never writes a value that a later row replaced; of several
+    registries on one database, one at a time does.
     """
 
     def __init__(self, bus: Bus, database: Database, clock: Clock, policy: RelayPolicy, meters: Meters) -> None:
-        self._bus = bus
+        self._teller = Teller(bus, policy.batch_rows)
         self._database = database
         self._clock = clock
         self._policy = policy
@@ -52,6 +48,10 @@ class Relay:
     async def ask_reconcile(self) -> None:
         """Compare every bucket with the database soon, and repair what differs."""
         self._reconcile_asked = True
+        self._changed.set()
+
+    async def look(self) -> None:
+        """Tell soon what another registry committed and did not live to tell."""
         self._changed.set()
 
     async def start(self) -> None:
@@ -74,13 +74,14 @@ class Relay:
     async def _turn_safely(self) -> bool:
         """Whether the bus knows everything now."""
         try:
-            await self._turn()
+            async with self._database.alone("relay") as granted:
+                if granted:
+                    await self._turn()
+                return granted
         except (BusUnavailable, DatabaseUnavailable, Collision) as error:
             _log.warning("the outbox waits", error=error)
         except Exception as error:
             _log.exception("the outbox stumbled", error=error)
-        else:
-            return True
         return False
 
     async def _turn(self) -> None:
@@ -96,44 +97,20 @@ class Relay:
         async with self._database.read() as connection:
             rows = await outbox_rows.pending(connection, self._policy.batch_rows)
             self._meters.backlog(await outbox_rows.backlog(connection))
-        for row in rows:
-            await self._tell_or_drop(row)
+        told = await self._teller.tell(rows)
+        if told.count:
             async with self._database.write(announce=False) as connection:
-                await outbox_rows.mark_published(connection, row.row_id, self._clock.wall_s())
-            self._meters.published()
+                published = [row.row_id for row in rows[: told.count]]
+                await outbox_rows.mark_published(connection, published, self._clock.wall_s())
+            self._meters.published(told.count)
+        if told.trouble is not None:
+            raise told.trouble
         return bool(rows)
-
-    async def _tell_or_drop(self, row: OutboxRow) -> None:
-        """A row that no bus would take must not hold up those behind it; reconciliation mends a value."""
-        try:
-            await self._tell(row.note, row.message_id)
-        except (BadMessage, KeyError, ValueError, PermissionError) as error:
-            _log.error("an outbox row cannot be told", channel=row.note.channel, row_id=row.row_id, error=error)
-
-    async def _tell(self, note: Note, message_id: str) -> None:
-        channel, message = channel_of(note), message_of(note)
-        if channel.kind is Kind.EVENT:
-            await self._bus.publish(channel, message, message_id=message_id)
-        elif message is None:
-            await self._bus.state(channel).delete(*note.ids)
-        else:
-            await self._bus.state(channel).put(message, *note.ids)
 
     async def _reconcile(self) -> None:
         async with self._database.read() as connection:
             wanted = await desired_state(connection)
         for channel, values in wanted:
-            await self._repair(channel, values)
+            await self._teller.repair(channel, values)
         async with self._database.write(announce=False) as connection:
             await outbox_rows.prune(connection, self._clock.wall_s() - self._policy.keep_published_s)
-
-    async def _repair(self, channel: Channel[Any, Any], values: dict[tuple[str, ...], Any]) -> None:
-        bucket = self._bus.state(channel)
-        found = {change.ids: change.value for change in await bucket.entries()}
-        todo = repair(values, found)
-        for ids, message in todo.puts:
-            await bucket.put(message, *ids)
-        for ids in todo.deletes:
-            await bucket.delete(*ids)
-        if todo.puts or todo.deletes:
-            _log.info("a bucket was repaired", channel=channel.name, put=len(todo.puts), deleted=len(todo.deletes))

@@ -23,17 +23,18 @@ class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):
 
 async def append(connection: AsyncConnection, notes: Sequence[Note], now_s: float) -> None:
     """In the caller's transaction, in this order."""
-    for note in notes:
-        payload = None if note.payload is None else note.payload.decode()
-        await connection.execute(
-            insert(OUTBOX).values(
-                message_id=secrets.token_hex(16),
-                channel=note.channel,
-                ids=list(note.ids),
-                payload=payload,
-                created_at_s=now_s,
-            )
-        )
+    rows = [
+        {
+            "message_id": secrets.token_hex(16),
+            "channel": note.channel,
+            "ids": list(note.ids),
+            "payload": None if note.payload is None else note.payload.decode(),
+            "created_at_s": now_s,
+        }
+        for note in notes
+    ]
+    if rows:
+        await connection.execute(insert(OUTBOX), rows)
 
 
 async def pending(connection: AsyncConnection, limit: int) -> list[OutboxRow]:
@@ -53,8 +54,8 @@ async def pending(connection: AsyncConnection, limit: int) -> list[OutboxRow]:
     ]
 
 
-async def mark_published(connection: AsyncConnection, row_id: int, now_s: float) -> None:
-    await connection.execute(update(OUTBOX).where(OUTBOX.c.row_id == row_id).values(published_at_s=now_s))
+async def mark_published(connection: AsyncConnection, row_ids: Sequence[int], now_s: float) -> None:
+    await connection.execute(update(OUTBOX).where(OUTBOX.c.row_id.in_(row_ids)).values(published_at_s=now_s))
 
 
 async def backlog(connection: AsyncConnection) -> int:

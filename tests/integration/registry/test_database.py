@@ -219,7 +219,7 @@ async def test_the_outbox_keeps_order_and_forgets_only_what_was_published(databa
         assert [message_of(row.note) for row in rows] == [failed, TenantRecord(tenant_id="acme"), None]
         assert len({row.message_id for row in rows}) == 3
         assert await outbox_rows.pending(connection, 2) == rows[:2]
-        await outbox_rows.mark_published(connection, rows[0].row_id, 2.0)
+        await outbox_rows.mark_published(connection, [rows[0].row_id], 2.0)
         await outbox_rows.prune(connection, 10.0)
         assert await outbox_rows.pending(connection, 10) == rows[1:]
         assert await outbox_rows.backlog(connection) == 2
