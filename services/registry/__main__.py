@@ -88,6 +88,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         Evaluations(database, fleet, clock, policy, meters),
         Announcements(bus, registrations, meters),
         periodically(clock, settings.reconcile_s, relay.ask_reconcile),
+        periodically(clock, settings.outbox_look_s, relay.look),
         periodically(clock, PRUNE_UPLOADS_S, uploads.prune),
     )
     return Assembly(registry=registry, parts=parts, door=build_door(registry))

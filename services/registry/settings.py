@@ -9,7 +9,7 @@ _FILE = "file://"
 _POSITIVE = (
     "largest_file_bytes", "evaluation_deadline_s", "evaluations_at_once", "evaluation_retry_s",
     "evaluation_longest_retry_s", "ask_timeout_s", "load_timeout_s", "evaluate_timeout_s", "outbox_retry_s",
-    "outbox_batch_rows", "database_connections", "database_timeout_s", "reconcile_s",
+    "outbox_batch_rows", "database_connections", "database_timeout_s", "outbox_look_s", "reconcile_s",
 )  # fmt: skip
 
 
@@ -45,6 +45,8 @@ class Settings(S3Access, frozen=True, kw_only=True):
     evaluate_timeout_s: float = 60.0
     outbox_retry_s: float = 0.5
     outbox_batch_rows: int = 200
+    outbox_look_s: float = 5.0
+    """How often it looks for what another registry on its database left untold."""
     reconcile_s: float = 300.0
     """How often every bucket is compared with the database."""
     keep_published_s: float = 86400.0
