@@ -11,9 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
-from services.placement.core import decide
+from services.placement.core import decide, heat
 from services.placement.core.decide import Facts, Stored
 from services.placement.core.fleet import fleet_view, owners_view
+from services.placement.core.heat import HeatPolicy, Heats
 from services.placement.core.membership import MembershipPolicy, Standing, owners_weights
 from services.placement.core.owners import Rankings
 from services.placement.core.plan import ReplicaPlan
@@ -48,7 +49,8 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
     owners: int = 2
     fill_s: float = 1.5
     refresh_s: float = 60.0
-    """How often plans follow what replicas really hold, and what is stored is read anew."""
+    """How often plans follow what replicas really hold and how busy adapters are, and what is stored is read anew."""
+    heat: HeatPolicy = HeatPolicy()
 
 
 class Placement:
@@ -63,6 +65,7 @@ class Placement:
         self._rankings: dict[str, Rankings] = {}
         self._standings: dict[str, Standing] = {}
         self._plans: Mapping[str, ReplicaPlan] = {}
+        self._heats: Heats = {}
         self._epoch = 0
         self._filled_at_s = 0.0
         self._read_at_s = _NEVER_S
@@ -120,6 +123,7 @@ class Placement:
         await self._desk.read()
         self._epoch = self._desk.newest_epoch() + 1
         self._heard.recall(self._desk.stored_memberships().values())
+        self._heats = heat.recall(self._desk.stored_shards().values(), self._policy.heat)
         self._read_at_s = self._clock.now_s()
         self._filled_at_s = self._clock.now_s() + self._policy.fill_s
         await self._desk.open(self._fleet, self._owners, self._on_epoch)
@@ -141,6 +145,7 @@ class Placement:
         for count in decide.owner_counts(facts, self._standings, stored_counts, self._policy.owners):
             await self._write(self._desk.owner_counts, count, count.pool_id)
         # Memberships come first: gateways rank from them at once, and they fence off an older placement.
+        self._reheat(facts)
         basis = facts.adapters, {name: (s.phase, s.member) for name, s in self._standings.items()}
         if basis != self._planned_for:
             await self._assign(facts)
@@ -149,7 +154,11 @@ class Placement:
     async def _assign(self, facts: Facts) -> None:
         with self._meters.plan_s.time():
             await self._rank(facts)
-            stored = Stored(owner_counts=self._desk.stored_owner_counts(), shards=self._desk.stored_shards())
+            stored = Stored(
+                owner_counts=self._desk.stored_owner_counts(),
+                shards=self._desk.stored_shards(),
+                heats=heat.by_adapter(self._heats),
+            )
             intent = decide.intend(facts, self._standings, stored, self._rankings, self._epoch)
         changes = differences(stored.shards, intent.shards)
         for key, shard in changes.puts:
@@ -162,6 +171,12 @@ class Placement:
         self._meters.planned(intent.plans)
         if changes.puts or changes.deletes:
             _log.info("assignments changed", written=len(changes.puts), deleted=len(changes.deletes))
+
+    def _reheat(self, facts: Facts) -> None:
+        """With the plan that a refresh makes anyway; at once for a pool of which nothing was known."""
+        if self._planned_for is None or facts.traffic.keys() - self._heats.keys():
+            self._heats = heat.fold(self._heats, facts.traffic.values(), self._policy.heat)
+            self._planned_for = None
 
     async def _rank(self, facts: Facts) -> None:
         """Rank what is not ranked yet, in portions that leave the loop to others in between."""

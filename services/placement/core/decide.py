@@ -14,11 +14,12 @@ from services.placement.core.membership import (
     membership_of,
 )
 from services.placement.core.owners import Rankings
-from services.placement.core.plan import PLACED_STATUSES, Held, PoolDemand, ReplicaPlan, plan
+from services.placement.core.plan import Held, PoolDemand, ReplicaPlan, is_placed, plan
 from services.placement.core.shards import ShardKey, split, still_held
 from shared.messages.desired import AdapterRecord, AssignmentShard, BaseModelRecord, Membership, OwnerCount
 from shared.messages.identity import AdapterKey
 from shared.messages.pools import pool_id
+from shared.messages.usage import PoolTraffic
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +34,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     seen: Mapping[str, Seen]
     drained: frozenset[str]
     held: Mapping[str, Held]
+    traffic: Mapping[str, PoolTraffic] = {}
+    """By pool, as the registry last told it."""
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bus holds of placement's own writing, as far as a plan depends on it."""
+    """What the bus holds of placement's own writing, as far as a plan depends on it; and the heats by adapter id."""
 
     owner_counts: Mapping[str, OwnerCount]
     shards: Mapping[ShardKey, AssignmentShard]
+    heats: Mapping[str, int] = {}
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,12 +122,16 @@ def intend(
     for pool, ranking in rankings.items():
         members = {s.replica_id: s.member for s in standings.values() if s.pool_id == pool and s.owns}
         demand = PoolDemand(
-            adapters=by_pool.get(pool, []), members=members, owner_count=stored.owner_counts[pool], held=facts.held
+            adapters=by_pool.get(pool, []),
+            members=members,
+            owner_count=stored.owner_counts[pool],
+            held=facts.held,
+            heats=stored.heats,
         )
         for replica_id, replica_plan in plan(demand, ranking).items():
             plans[replica_id] = replica_plan
             shards |= split(replica_id, pool, epoch, replica_plan.adapters)
-    live = {key for key, record in facts.adapters.items() if record.status in PLACED_STATUSES}
+    live = {key for key, record in facts.adapters.items() if is_placed(record)}
     for standing in standings.values():
         if standing.phase == "draining":
             kept = still_held(stored.shards.values(), standing.replica_id, live)

@@ -28,6 +28,7 @@ class Share(msgspec.Struct, frozen=True):
 
     record: AdapterRecord
     position: int
+    heat: int = 0
 
 
 class ReplicaPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,23 +39,29 @@ class ReplicaPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the plan of one pool depends on. `members` are those that may own."""
+    """Everything that the plan of one pool depends on. `members` are those that may own. `heats` is by adapter id."""
 
     adapters: Sequence[AdapterRecord]
     members: Mapping[str, Member]
     owner_count: OwnerCount
     held: Mapping[str, Held]
+    heats: Mapping[str, int] = {}
+
+
+def is_placed(record: AdapterRecord) -> bool:
+    """What nobody wants is placed nowhere: whoever asks for it all the same has it loaded then."""
+    return record.status in PLACED_STATUSES and record.wanted
 
 
 def plan(demand: PoolDemand, rankings: Rankings) -> dict[str, ReplicaPlan]:
     """The plan of every member, one without adapters included."""
     shares: dict[str, list[Share]] = {replica_id: [] for replica_id in demand.members}
     for record in demand.adapters:
-        if record.status not in PLACED_STATUSES:
+        if not is_placed(record):
             continue
         owners = owners_of(record, rankings.of(record.adapter_id), demand.members, demand.owner_count)
         for position, replica_id in enumerate(owners):
-            shares[replica_id].append(Share(record, position))
+            shares[replica_id].append(Share(record, position, demand.heats.get(record.adapter_id, 0)))
     return {
         replica_id: plan_replica(demand.members[replica_id], mine, demand.held.get(replica_id, {}))
         for replica_id, mine in shares.items()
@@ -62,8 +69,8 @@ def plan(demand: PoolDemand, rankings: Rankings) -> dict[str, ReplicaPlan]:
 
 
 def plan_replica(member: Member, shares: Iterable[Share], held: Held) -> ReplicaPlan:
-    """Give the highest tiers to what is active, already highest here, first-owned and small, in this
-    order: keeping what is held means that a full budget never swaps one idle adapter for another."""
+    """Give the highest tiers to what is active, hot, already highest here, first-owned and small, in this
+    order: keeping what is held means that a full budget never swaps one adapter for another as busy."""
     room = _Room(member)
     assigned: list[AssignedAdapter] = []
     counts = dict.fromkeys(TIERS, 0)
@@ -73,7 +80,9 @@ def plan_replica(member: Member, shares: Iterable[Share], held: Held) -> Replica
         if tier != "remote":
             record = share.record
             assigned.append(
-                AssignedAdapter(adapter_id=record.adapter_id, digest=record.digest, role="owner", tier=tier)
+                AssignedAdapter(
+                    adapter_id=record.adapter_id, digest=record.digest, role="owner", tier=tier, heat=share.heat
+                )
             )
     return ReplicaPlan(
         replica_id=member.replica_id,
@@ -108,10 +117,10 @@ class _Room:
         return "gpu"
 
 
-def _precedence(share: Share, held: Held) -> tuple[bool, int, int, int, str]:
+def _precedence(share: Share, held: Held) -> tuple[bool, int, int, int, int, str]:
     record = share.record
     tier = TIERS.index(held.get(record.key, "remote")) if held else 0
-    return record.status != "active", tier, share.position, record.size_bytes, record.adapter_id
+    return record.status != "active", -share.heat, tier, share.position, record.size_bytes, record.adapter_id
 
 
 def _reason(counts: Mapping[str, int]) -> str:

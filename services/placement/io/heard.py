@@ -9,9 +9,10 @@ from services.placement.core.decide import Facts, rank_classes_of
 from services.placement.core.listening import Listening, policy_for
 from services.placement.core.membership import MembershipPolicy, Seen, is_forgotten, observe, recall
 from shared.bus.port import Bus, Change, Ids, Subscription
-from shared.contracts.catalog import ADAPTER, BASE_MODEL, DRAIN, REPLICA_REPORT, REPLICA_RESIDENCY
+from shared.contracts.catalog import ADAPTER, BASE_MODEL, DRAIN, REPLICA_REPORT, REPLICA_RESIDENCY, TRAFFIC
 from shared.messages.desired import AdapterRecord, BaseModelRecord, DrainOrder, Membership
 from shared.messages.reports import ReplicaReport, Residency, ResidencyView, fold_residency
+from shared.messages.usage import PoolTraffic
 from shared.runtime.clock import Clock
 
 M = TypeVar("M")
@@ -32,6 +33,7 @@ class Heard:
         self._adapters: dict[Ids, AdapterRecord] = {}
         self._models: dict[Ids, BaseModelRecord] = {}
         self._drained: set[str] = set()
+        self._traffic: dict[str, PoolTraffic] = {}
         self._open: list[Subscription] = []
 
     async def start(self) -> None:
@@ -40,6 +42,7 @@ class Heard:
         self._open.append(await self._bus.subscribe(REPLICA_RESIDENCY, self._on_residency))
         self._open.append(await self._bus.state(BASE_MODEL).watch(self._on_model))
         self._open.append(await self._bus.state(DRAIN).watch(self._on_drain))
+        self._open.append(await self._bus.state(TRAFFIC).watch(self._on_traffic))
         self._open.append(await self._bus.state(ADAPTER).watch(self._on_adapter))
 
     async def stop(self) -> None:
@@ -65,6 +68,7 @@ class Heard:
             seen=dict(self._seen),
             drained=frozenset(self._drained),
             held={replica_id: view.tiers for replica_id, view in self._residency.items()},
+            traffic=dict(self._traffic),
         )
 
     def _time_s(self) -> float:
@@ -87,6 +91,15 @@ class Heard:
 
     async def _on_model(self, change: Change[BaseModelRecord]) -> None:
         self.changed |= _follow(self._models, change)
+
+    async def _on_traffic(self, change: Change[PoolTraffic]) -> None:
+        """Calls for another plan only where nothing was known: what is busier now is for the next refresh."""
+        pool_id = change.ids[0]
+        if change.value is None:
+            self._traffic.pop(pool_id, None)
+        else:
+            self.changed |= pool_id not in self._traffic
+            self._traffic[pool_id] = change.value
 
     async def _on_drain(self, change: Change[DrainOrder]) -> None:
         replica_id = change.ids[0]

@@ -64,6 +64,28 @@ def test_what_is_held_stays_when_the_budget_is_full() -> None:
     assert tiers(made) == {"z-old": "gpu", "a-new": "disk"}
 
 
+def test_the_hot_take_the_best_places_even_from_what_is_held() -> None:
+    held_one, hot = Share(adapter("a-held"), 0, 1), Share(adapter("z-hot"), 0, 6)
+    made = plan_replica(member("r1", slots=1, ram_bytes=MIB), [held_one, hot], {held_one.record.key: "gpu"})
+    assert tiers(made) == {"z-hot": "gpu", "a-held": "disk"}
+    assert {each.adapter_id: each.heat for each in made.adapters} == {"z-hot": 6, "a-held": 1}
+
+
+def test_a_candidate_does_not_push_out_what_customers_use_however_hot() -> None:
+    shares = [Share(adapter("candidate", status="evaluating"), 0, 9), Share(adapter("active"), 0, 0)]
+    assert tiers(plan_replica(member("r1", ram_bytes=MIB), shares, {})) == {"active": "gpu", "candidate": "disk"}
+
+
+def test_what_nobody_wants_is_nowhere_though_it_is_active() -> None:
+    unwanted = msgspec.structs.replace(adapter("unwanted"), wanted=False)
+    demand = PoolDemand(
+        adapters=[unwanted, adapter("here")], members={"r1": member("r1")}, owner_count=OwnerCount(pool_id=POOL),
+        held={"r1": {unwanted.key: "gpu"}}, heats={"unwanted": 9, "here": 2},
+    )  # fmt: skip
+    made = plan(demand, Rankings({"r1": 1.0}))["r1"]
+    assert [(each.adapter_id, each.heat) for each in made.adapters] == [("here", 2)]
+
+
 def test_a_gap_that_is_too_small_for_one_is_used_by_the_next() -> None:
     shares = first_owned(adapter("big", size_bytes=3 * MIB), adapter("small", size_bytes=MIB))
     held = {adapter("big").key: "disk"}
