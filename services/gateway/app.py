@@ -16,9 +16,7 @@ from services.gateway.core.refusal import Refusal
 from services.gateway.following import Audience, Following
 from services.gateway.records import RequestRecord
 from shared.messages.reports import GatewayReport
-
-BASE = "base"
-"""What `x-adapter-id` says where no adapter is applied."""
+from shared.messages.usage import BASE
 
 
 class Draws(msgspec.Struct, frozen=True, kw_only=True):

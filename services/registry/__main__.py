@@ -23,7 +23,10 @@ from services.registry.io.weights import WeightsSources
 from services.registry.registrations import RegistrationPolicy, Registrations, Shelf
 from services.registry.relay import Relay, RelayPolicy
 from services.registry.settings import PREFIX, Settings
+from services.registry.traffic import TELL_S, Traffic
 from services.registry.uploads import UploadPolicy, Uploads
+from services.registry.usage import Usage
+from services.registry.usage_intake import PRUNE_S, UsageIntake
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.runtime import logs
@@ -68,6 +71,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         longest_retry_s=settings.evaluation_longest_retry_s,
     )
     uploads = Uploads(store, clock, _upload_policy(settings))
+    intake = UsageIntake(bus, database, clock, meters, settings.usage_keep_s)
     registry = Registry(
         registrations=registrations,
         adapters=Adapters(database, clock),
@@ -76,6 +80,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         base_models=BaseModels(database, clock),
         uploads=uploads,
         fleet=fleet,
+        usage=Usage(database, clock, settings.usage_keep_s),
         relay=relay,
         database=database,
         bus=bus,
@@ -88,6 +93,9 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         Evaluations(database, fleet, clock, policy, meters),
         Announcements(bus, registrations, meters),
         periodically(clock, settings.reconcile_s, relay.ask_reconcile),
+        intake,
+        periodically(clock, PRUNE_S, intake.prune),
+        periodically(clock, TELL_S, Traffic(bus, database, clock).tell),
         periodically(clock, settings.outbox_look_s, relay.look),
         periodically(clock, PRUNE_UPLOADS_S, uploads.prune),
     )

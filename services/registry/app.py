@@ -15,6 +15,7 @@ from services.registry.io.database import Database, DatabaseUnavailable
 from services.registry.registrations import Registrations
 from services.registry.relay import Relay
 from services.registry.uploads import Uploads
+from services.registry.usage import Usage
 from shared.bus.port import Bus
 from shared.runtime.metrics import Metrics
 
@@ -27,6 +28,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     base_models: BaseModels
     uploads: Uploads
     fleet: Fleet
+    usage: Usage
     relay: Relay
     database: Database
     bus: Bus

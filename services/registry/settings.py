@@ -7,7 +7,7 @@ from shared.store.access import S3Access
 PREFIX = "LORAFLEET_REGISTRY_"
 _FILE = "file://"
 _POSITIVE = (
-    "largest_file_bytes", "evaluation_deadline_s", "evaluations_at_once", "evaluation_retry_s",
+    "usage_keep_s", "largest_file_bytes", "evaluation_deadline_s", "evaluations_at_once", "evaluation_retry_s",
     "evaluation_longest_retry_s", "ask_timeout_s", "load_timeout_s", "evaluate_timeout_s", "outbox_retry_s",
     "outbox_batch_rows", "database_connections", "database_timeout_s", "outbox_look_s", "reconcile_s",
 )  # fmt: skip
@@ -50,6 +50,8 @@ class Settings(S3Access, frozen=True, kw_only=True):
     reconcile_s: float = 300.0
     """How often every bucket is compared with the database."""
     keep_published_s: float = 86400.0
+    usage_keep_s: float = 90 * 86400.0
+    """How long single requests are on record; what a tenant used in a day is kept for good."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

@@ -52,4 +52,7 @@ class PoolTraffic(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_s: Mapping[str, float]
 
 
+BASE = "base"
+"""The `adapter_id` of requests for which no adapter is applied."""
+
 MOST_BUSY = 2_000

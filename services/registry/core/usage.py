@@ -18,6 +18,7 @@ the gateway was starting or stopping. Every other outcome is an error."""
 
 WINDOW_S = 60.0
 DAY_S = 86_400.0
+END_OF_TIME_S = 1e11
 
 
 class RecentUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,57 @@ class TenantDay(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     prompt_tokens: int
     completion_tokens: int
+
+
+class StoredUsage(UsageRecord, frozen=True, kw_only=True):
+    """A record as it is kept, with the gateway that it came from."""
+
+    gateway_id: str
+
+
+class Total(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tenant, adapter or alias (`name`) used. None: these sums do not say."""
+
+    name: str
+    requests: int
+    completion_tokens: int
+    prompt_tokens: int | None = None
+    errors: int | None = None
+    gpu_hits: int | None = None
+
+
+class DayOfBoth(msgspec.Struct, frozen=True, kw_only=True):
+    """One day of a tenant: what was summed up as it came in, and what its records come to now."""
+
+    day: int
+    summed: TenantDay
+    recorded: TenantDay
+
+    @property
+    def is_used(self) -> bool:
+        return self.summed.requests > 0 or self.recorded.requests > 0
+
+    @property
+    def agrees(self) -> bool:
+        return self.summed == self.recorded
+
+
+class Reconciliation(msgspec.Struct, frozen=True, kw_only=True):
+    """`days` are those with any usage, from `from_day` on."""
+
+    tenant_id: str
+    from_day: int
+    days: list[DayOfBoth]
+
+    @property
+    def agrees(self) -> bool:
+        return all(day.agrees for day in self.days)
+
+
+def kept_days(now_s: float, keep_s: float) -> range:
+    """The days of which every record is still there; tomorrow is one of them, for gateways whose clocks are fast."""
+    first = day_of(max(now_s - keep_s, -DAY_S)) + 1
+    return range(first, day_of(now_s) + 2)
 
 
 def windows(records: Iterable[UsageRecord]) -> list[Window]:

@@ -9,7 +9,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from services.registry.app import Registry
-from services.registry.http import adapter_routes, alias_routes, customer_routes, fleet_routes, probe_routes
+from services.registry.http import (
+    adapter_routes,
+    alias_routes,
+    customer_routes,
+    fleet_routes,
+    probe_routes,
+    usage_routes,
+)
 from services.registry.http.exchange import Problem, busy, error_answer, registry_of
 from services.registry.io.database import Collision, DatabaseUnavailable, Unstorable
 from services.registry.io.weights import SourceUnavailable
@@ -38,7 +45,7 @@ def build_door(registry: Registry) -> FastAPI:
     door = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     door.state.registry = registry
     door.include_router(probe_routes.router)
-    for topic in (adapter_routes, alias_routes, customer_routes, fleet_routes):
+    for topic in (adapter_routes, alias_routes, customer_routes, fleet_routes, usage_routes):
         door.include_router(topic.router, prefix="/internal", dependencies=[Depends(_require_admin)])
     door.add_exception_handler(Problem, _on_problem)
     door.add_exception_handler(HTTPException, _on_http_exception)

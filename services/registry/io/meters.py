@@ -16,6 +16,11 @@ class Meters:
         )
         self._published = metrics.counter("outbox_published_total", "Outbox rows told to the bus.")
         self._backlog = metrics.gauge("outbox_backlog", "Outbox rows that the bus has not been told yet.")
+        self._usage = metrics.counter("usage_records_total", "Usage records, new and repeated ones.", ["result"])
+
+    def usage(self, new: int, repeated: int) -> None:
+        self._usage.labels("new").inc(new)
+        self._usage.labels("repeated").inc(repeated)
 
     def registered(self, outcome: str) -> None:
         self._registrations.labels(outcome).inc()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import delete, func, select
+from sqlalchemy import Delete, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.usage import tenant_days, windows
@@ -32,12 +32,20 @@ async def enter(connection: AsyncConnection, batch: UsageBatch) -> int:
 
 async def prune(connection: AsyncConnection, before_s: float, most: int) -> int:
     """Forget the oldest records from before then, `most` of them; how many there were. A tenant's sums stay."""
-    old = select(USAGE.c.call_id).where(USAGE.c.at_s < before_s).order_by(USAGE.c.at_s, USAGE.c.call_id).limit(most)
-    return (await connection.execute(delete(USAGE).where(USAGE.c.call_id.in_(old)))).rowcount
+    return (await connection.execute(prune_query(before_s, most))).rowcount
 
 
 async def prune_window(connection: AsyncConnection, before_s: float) -> int:
     """Forget the oldest window of `adapter_stats` if it began before then; how many adapters it had."""
+    return (await connection.execute(prune_window_query(before_s))).rowcount
+
+
+def prune_query(before_s: float, most: int) -> Delete:
+    old = select(USAGE.c.call_id).where(USAGE.c.at_s < before_s).order_by(USAGE.c.at_s, USAGE.c.call_id).limit(most)
+    return delete(USAGE).where(USAGE.c.call_id.in_(old))
+
+
+def prune_window_query(before_s: float) -> Delete:
     start = ADAPTER_STATS.c.window_start
     oldest = select(func.min(start)).where(start < before_s).scalar_subquery()
-    return (await connection.execute(delete(ADAPTER_STATS).where(start == oldest))).rowcount
+    return delete(ADAPTER_STATS).where(start == oldest)

@@ -5,14 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+import msgspec
+from sqlalchemy import ColumnElement, Select, case, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.core.usage import DAY_S, FAULTLESS, RecentUsage, p95_rank, window_of
+from services.registry.core.traffic import Counted
+from services.registry.core.usage import DAY_S, END_OF_TIME_S, FAULTLESS, RecentUsage, StoredUsage, p95_rank, window_of
+from services.registry.io.rows import columns_of
 from services.registry.io.usage_tables import ADAPTER_STATS, USAGE
+from shared.messages.usage import BASE
 
 _AT_ONCE = 500
 """Adapters that one query names: databases bound the parameters of a statement."""
+
+
+class UsageFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which requests to list. `before` is the end (`at_s`, `call_id`) of the last one of the page before."""
+
+    adapter_id: str | None = None
+    tenant_id: str | None = None
+    alias: str | None = None
+    since_s: float = 0.0
+    until_s: float = END_OF_TIME_S
+    before: tuple[float, str] | None = None
+    limit: int = 100
+
+
+async def listed(connection: AsyncConnection, wanted: UsageFilter) -> list[StoredUsage]:
+    """The newest first."""
+    rows = await connection.execute(listed_query(wanted))
+    return [msgspec.convert(columns_of(row), StoredUsage) for row in rows]
+
+
+async def counted(connection: AsyncConnection, since_s: float) -> list[Counted]:
+    """Requests of every adapter in every pool since the start of a window; the base model is no adapter."""
+    return [msgspec.convert(columns_of(row), Counted) for row in await connection.execute(counted_query(since_s))]
 
 
 async def recent(connection: AsyncConnection, adapter_id: str, since_s: float) -> RecentUsage:
@@ -33,6 +60,27 @@ async def rates(
         for row in await connection.execute(rates_query(some, since_s)):
             found[row.adapter_id] = row.requests / days
     return found
+
+
+def listed_query(wanted: UsageFilter) -> Select[Any]:
+    query = select(USAGE).where(USAGE.c.at_s >= wanted.since_s, USAGE.c.at_s < wanted.until_s)
+    for column, value in (
+        (USAGE.c.adapter_id, wanted.adapter_id), (USAGE.c.tenant_id, wanted.tenant_id), (USAGE.c.alias, wanted.alias)
+    ):  # fmt: skip
+        if value is not None:
+            query = query.where(column == value)
+    if wanted.before is not None:
+        query = query.where(tuple_(USAGE.c.at_s, USAGE.c.call_id) < tuple_(*wanted.before))
+    return query.order_by(USAGE.c.at_s.desc(), USAGE.c.call_id.desc()).limit(wanted.limit)
+
+
+def counted_query(since_s: float) -> Select[Any]:
+    stats = ADAPTER_STATS.c
+    return (
+        select(stats.pool_id, stats.adapter_id, func.sum(stats.requests).label("requests"))
+        .where(stats.window_start >= since_s, stats.adapter_id != BASE)
+        .group_by(stats.pool_id, stats.adapter_id)
+    )
 
 
 def recent_query(adapter_id: str, since_s: float) -> Select[Any]:

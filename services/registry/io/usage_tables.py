@@ -31,6 +31,7 @@ USAGE = Table(
     Column("at_s", Float, nullable=False),
     Index("ix_usage_adapter_id", "adapter_id", "at_s", "call_id"),
     Index("ix_usage_tenant_id", "tenant_id", "at_s", "call_id"),
+    Index("ix_usage_alias", "alias", "at_s", "call_id"),
     Index("ix_usage_at_s", "at_s", "call_id"),
 )
 

@@ -27,6 +27,7 @@ def upgrade() -> None:
     op.create_index("ix_aliases_guarded", "aliases", ["alias"], sqlite_where=guarded, postgresql_where=guarded)
     _create_evaluations()
     _create_usage()
+    _create_usage_sums()
     _create_migrations()
 
 
@@ -154,7 +155,11 @@ def _create_usage() -> None:
     )
     op.create_index("ix_usage_adapter_id", "usage", ["adapter_id", "at_s", "call_id"])
     op.create_index("ix_usage_tenant_id", "usage", ["tenant_id", "at_s", "call_id"])
+    op.create_index("ix_usage_alias", "usage", ["alias", "at_s", "call_id"])
     op.create_index("ix_usage_at_s", "usage", ["at_s", "call_id"])
+
+
+def _create_usage_sums() -> None:
     op.create_table(
         "adapter_stats",
         sa.Column("adapter_id", sa.String(128), nullable=False),
