@@ -125,15 +125,15 @@ class Database:
         try:
             yield
         except IntegrityError as error:
-            raise Collision(str(error.orig)) from error
+            raise Collision(self._dialect.in_words(error)) from error
         except PoolTimeout as error:
             raise DatabaseUnavailable("every connection to the database is busy") from error
         except DBAPIError as error:
             if self._dialect.says_bad_value(error):
-                raise Unstorable(str(error.orig)) from error
+                raise Unstorable(self._dialect.in_words(error)) from error
             if not (error.connection_invalidated or self._dialect.says_unavailable(error)):
                 raise
-            raise DatabaseUnavailable(f"the database does not answer: {error.orig}") from error
+            raise DatabaseUnavailable(f"the database does not answer: {self._dialect.in_words(error)}") from error
         except (OverflowError, UnicodeEncodeError) as error:
             raise Unstorable(str(error)) from error
         except OSError as error:

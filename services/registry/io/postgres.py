@@ -36,7 +36,7 @@ def options(connections: int, timeout_s: float) -> dict[str, Any]:
     """Of an engine whose statements end after `timeout_s`, or a little later if it is the network that is silent."""
     waits = {
         "statement_timeout": timeout_s,
-        "lock_timeout": min(timeout_s, _PATIENCE_S),
+        "lock_timeout": min(timeout_s / 2, _PATIENCE_S),
         "idle_in_transaction_session_timeout": 2 * timeout_s,
     }
     said = {name: str(max(int(seconds * _MS), 1)) for name, seconds in waits.items()}
@@ -68,6 +68,11 @@ def says_bad_value(error: DBAPIError) -> bool:
     """Whether a value fits no column: too long, out of range, or text with a NUL. The driver finds some of them
     itself."""
     return _state_of(error).startswith(_BAD_VALUE) or isinstance(getattr(error.orig, "__cause__", None), ValueError)
+
+
+def in_words(error: DBAPIError) -> str:
+    """What the server or the driver said, without the names of its classes."""
+    return str(getattr(error.orig, "__cause__", None) or error.orig).partition("\n")[0]
 
 
 @asynccontextmanager

@@ -47,6 +47,10 @@ def says_bad_value(error: DBAPIError) -> bool:
     return False
 
 
+def in_words(error: DBAPIError) -> str:
+    return str(error.orig)
+
+
 @asynccontextmanager
 async def alone(engine: AsyncEngine, what: str) -> AsyncIterator[bool]:
     """Always: its file belongs to one registry."""
