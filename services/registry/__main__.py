@@ -57,7 +57,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     fleet = Fleet(bus, _fleet_policy(settings))
     registrations = Registrations(
         database,
-        Shelf(sources=WeightsSources(store, settings.weights_folders), store=store),
+        Shelf(sources=WeightsSources(store, settings.weights_from, _buckets(settings)), store=store),
         clock,
         RegistrationPolicy(
             largest_file_bytes=settings.largest_file_bytes, evaluation_deadline_s=settings.evaluation_deadline_s
@@ -115,6 +115,14 @@ def _store(settings: Settings) -> ObjectStore:
         return store_from_url(settings.store_url, settings)
     except ValueError as error:
         raise SettingsError(f"{PREFIX}STORE_URL does not fit: {error}") from error
+
+
+def _buckets(settings: Settings) -> dict[str, ObjectStore]:
+    """Of the prefixes that weights may come from."""
+    try:
+        return {bucket: store_from_url(bucket, settings) for bucket in settings.weights_from.buckets}
+    except ValueError as error:
+        raise SettingsError(f"{PREFIX}WEIGHTS_PREFIXES does not fit: {error}") from error
 
 
 def _fleet_policy(settings: Settings) -> FleetPolicy:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from services.registry.core.sources import Prefixes, prefixes_of
 from shared.store.access import S3Access
 
 PREFIX = "LORAFLEET_REGISTRY_"
-_FILE = "file://"
 _POSITIVE = (
     "usage_keep_s", "largest_file_bytes", "evaluation_deadline_s", "evaluations_at_once", "evaluation_retry_s",
     "evaluation_longest_retry_s", "ask_timeout_s", "load_timeout_s", "evaluate_timeout_s", "outbox_retry_s",
@@ -29,7 +29,8 @@ class Settings(S3Access, frozen=True, kw_only=True):
     database_timeout_s: float = 30.0
     store_url: str
     weights_prefixes: tuple[str, ...] = ()
-    """`file:///folder`: where `weights_uri` may point, besides uploads. None by default."""
+    """`file:///folder` or `s3://bucket/prefix`: where `weights_uri` may point, besides uploads. None by default.
+    Buckets are reached as the store is, with the `s3_*` settings."""
     largest_file_bytes: int = 2 << 30
     keep_parts_s: float = 86400.0
     """How long an upload that broke off may be taken up again."""
@@ -59,12 +60,13 @@ class Settings(S3Access, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         if len(self.admin_key) < 16:
             raise ValueError("admin_key must have at least 16 characters")
-        for prefix in self.weights_prefixes:
-            if not prefix.startswith(f"{_FILE}/"):
-                raise ValueError(f"weights_prefixes holds {prefix!r}, which does not look like file:///folder")
+        try:
+            prefixes_of(self.weights_prefixes)
+        except ValueError as error:
+            raise ValueError(f"weights_prefixes: {error}") from error
         if not self.database_url.partition("://")[0].endswith(("+aiosqlite", "+asyncpg")):
             raise ValueError("database_url must look like sqlite+aiosqlite:///file or postgresql+asyncpg://…")
 
     @property
-    def weights_folders(self) -> tuple[str, ...]:
-        return tuple(prefix.removeprefix(_FILE).rstrip("/") or "/" for prefix in self.weights_prefixes)
+    def weights_from(self) -> Prefixes:
+        return prefixes_of(self.weights_prefixes)

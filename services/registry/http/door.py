@@ -19,7 +19,7 @@ from services.registry.http import (
 )
 from services.registry.http.exchange import Problem, busy, error_answer, registry_of
 from services.registry.io.database import Collision, DatabaseUnavailable, Unstorable
-from services.registry.io.weights import SourceUnavailable
+from services.registry.io.source_unavailable import SourceUnavailable
 from shared.bus.port import AskFailed, BusUnavailable, DeadlineExceeded, NoResponders
 from shared.runtime.logs import get_logger
 from shared.store.port import StoreUnavailable

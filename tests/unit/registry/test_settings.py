@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from services.registry.core.sources import Prefixes
 from services.registry.settings import PREFIX, Settings
 from shared.runtime.settings import SettingsError, read
 from tests.support.registry_world import settings
 
 
-def test_prefixes_name_folders(tmp_path: Path) -> None:
-    said = settings(tmp_path, weights_prefixes=("file:///srv/inbox/", "file:///"))
-    assert said.weights_folders == ("/srv/inbox", "/")
+def test_prefixes_name_folders_and_buckets(tmp_path: Path) -> None:
+    said = settings(tmp_path, weights_prefixes=("file:///srv/inbox/", "file:///", "s3://models/acme/", "s3://models"))
+    assert said.weights_from == Prefixes(folders=("/srv/inbox", "/"), buckets=("s3://models/acme", "s3://models"))
 
 
 def test_nothing_is_read_from_disk_unless_it_is_allowed() -> None:
@@ -27,7 +28,8 @@ def test_nothing_is_read_from_disk_unless_it_is_allowed() -> None:
     "changes",
     [
         {"admin_key": ""}, {"weights_prefixes": ("s3://x",)}, {"database_url": "x"}, {"evaluations_at_once": 0},
-        {"reconcile_s": 0.0}, {"outbox_retry_s": -1.0},
+        {"reconcile_s": 0.0}, {"outbox_retry_s": -1.0}, {"weights_prefixes": ("/srv",)},
+        {"weights_prefixes": ("s3://models/../x",)},
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.registry.core import sources as sources_core
-from services.registry.core.sources import PathSource, UploadSource, locate
-from services.registry.io import weights
-from services.registry.io.weights import SourceUnavailable, WeightsSources, upload_key
+from services.registry.core.sources import ObjectSource, PathSource, Prefixes, UploadSource, locate
+from services.registry.io.source_unavailable import SourceUnavailable
+from services.registry.io.weights import WeightsSources, upload_key
+from services.registry.io.weights_files import CHUNK_BYTES
 from shared.messages.adapters import Defect
 from shared.store.file import FileStore
 from shared.store.port import ObjectMissing, weights_key
 from tests.support.adapter_files import Recipe, announcement, file_of, write_folder
 
-FOLDERS = ("/srv/inbox", "/srv/other")
+PREFIXES = Prefixes(folders=("/srv/inbox", "/srv/other"), buckets=("s3://models/acme", "s3://b"))
 DIGEST = "0" * 64
 FILE = file_of()
 
@@ -30,9 +30,29 @@ FILE = file_of()
 
 
 def test_files_below_a_folder_and_uploads_are_taken() -> None:
-    assert locate("file:///srv/inbox/acme/v1", FOLDERS) == PathSource(path="/srv/inbox/acme/v1")
-    assert locate("file:///srv/other/a%20b/x.safetensors", FOLDERS) == PathSource(path="/srv/other/a b/x.safetensors")
-    assert locate(f"upload:{DIGEST}", FOLDERS) == UploadSource(digest=DIGEST)
+    assert locate("file:///srv/inbox/acme//v1", PREFIXES) == PathSource(folder="/srv/inbox", steps=("acme", "v1"))
+    spaced = PathSource(folder="/srv/other", steps=("a b", "x.safetensors"))
+    assert locate("file:///srv/other/a%20b/x.safetensors", PREFIXES) == spaced
+    assert locate("file:///x", Prefixes(folders=("/",))) == PathSource(folder="/", steps=("x",))
+    assert locate(f"upload:{DIGEST}", PREFIXES) == UploadSource(digest=DIGEST)
+
+
+def test_the_longest_prefix_counts() -> None:
+    nested = Prefixes(folders=("/srv", "/srv/inbox"), buckets=("s3://models", "s3://models/acme"))
+    assert locate("file:///srv/inbox/v1", nested) == PathSource(folder="/srv/inbox", steps=("v1",))
+    assert locate("s3://models/acme/v1", nested) == ObjectSource(bucket="s3://models/acme", key="v1")
+
+
+def test_objects_below_a_bucket_prefix_are_taken() -> None:
+    assert locate("s3://models/acme/v1/", PREFIXES) == ObjectSource(bucket="s3://models/acme", key="v1")
+    file = ObjectSource(bucket="s3://models/acme", key="a/x.safetensors")
+    assert locate("s3://models/acme/a/x.safetensors", PREFIXES) == file
+
+
+def test_c26_buckets_and_keys_do_not_run_into_one_another() -> None:
+    both = Prefixes(buckets=("s3://aaa", "s3://aaa_b"))
+    assert locate("s3://aaa/b_c", both) == ObjectSource(bucket="s3://aaa", key="b_c")
+    assert locate("s3://aaa_b/c", both) == ObjectSource(bucket="s3://aaa_b", key="c")
 
 
 @pytest.mark.parametrize(
@@ -64,41 +84,57 @@ def test_files_below_a_folder_and_uploads_are_taken() -> None:
         "file:///srv/inbox/\u2024\u2024/x",
         "file://host/srv/inbox/x",
         "FILE:///srv/inbox/x",
+        "file:///srv/inbox/",
         "https://example.com/x",
         "s3://bucket/x",
+        "s3://models/acme",
+        "s3://models/acme/",
+        "s3://models/acme2/x",
+        "s3://models/acme/../x",
+        "s3://models/acme/a//b",
+        "s3://models/acme/.x",
+        "s3://models/acme/a%2fb",
+        "s3://models/acme/a b",
+        "s3://user:secret@b/x",
+        "S3://b/x",
         "upload:",
         "upload:../../etc",
         "upload:" + "A" * 64,
     ],
 )
 def test_c54_everything_else_is_refused_by_its_text(uri: str) -> None:
-    refused = locate(uri, FOLDERS)
+    refused = locate(uri, PREFIXES)
     assert isinstance(refused, Defect)
     assert (refused.code, refused.field) == ("weights_uri_refused", "weights_uri")
 
 
 def test_what_leads_outside_is_told_which_folders_are_allowed() -> None:
-    outside = locate("file:///etc/passwd", FOLDERS)
+    outside = locate("file:///etc/passwd", PREFIXES)
     assert isinstance(outside, Defect)
-    assert outside.message.endswith("may come from (file:///srv/inbox, file:///srv/other).")
-    nowhere = locate("file:///etc/passwd", ())
+    allowed = "file:///srv/inbox, file:///srv/other, s3://models/acme, s3://b"
+    assert outside.message.endswith(f"may come from ({allowed}).")
+    assert (outside.found, outside.allowed) == ("file:///etc/passwd", allowed)
+    nowhere = locate("file:///etc/passwd", Prefixes())
     assert isinstance(nowhere, Defect)
     assert nowhere.message.endswith("may come from (none; only uploads are taken).")
 
 
 @pytest.mark.parametrize("name", ["adapter_model.bin", "x.pt", "x.PTH", "x.pkl", "x.ckpt"])
 def test_c56_a_pickle_is_refused_by_its_name(name: str) -> None:
-    refused = locate(f"file:///srv/inbox/{name}", FOLDERS)
-    assert isinstance(refused, Defect)
-    assert refused.code == "pickle_refused"
+    for prefix in ("file:///srv/inbox", "s3://b"):
+        refused = locate(f"{prefix}/{name}", PREFIXES)
+        assert isinstance(refused, Defect)
+        assert refused.code == "pickle_refused"
 
 
 @given(st.text(max_size=60))
 def test_c54_what_is_taken_lies_below_a_folder(tail: str) -> None:
-    found = locate(f"file:///srv/inbox/{tail}", FOLDERS)
+    found = locate(f"file:///srv/inbox/{tail}", PREFIXES)
     if isinstance(found, PathSource):
-        assert os.path.normpath(found.path).startswith("/srv/inbox")
-        assert ".." not in found.path.split("/")
+        assert found.folder == "/srv/inbox"
+        assert found.steps
+        assert not {"..", ".", ""} & set(found.steps)
+        assert not any("/" in step for step in found.steps)
 
 
 # -- on the disk ---------------------------------------------------------------------------------------
@@ -113,7 +149,7 @@ def inbox(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sources(tmp_path: Path, inbox: Path) -> WeightsSources:
-    return WeightsSources(FileStore(tmp_path / "store"), (str(inbox),))
+    return WeightsSources(FileStore(tmp_path / "store"), Prefixes(folders=(str(inbox),)), {})
 
 
 async def opened(sources: WeightsSources, uri: str) -> tuple[bytes, bytes | None]:
@@ -182,7 +218,7 @@ async def test_an_upload_may_move_to_its_final_place_in_the_middle_of_a_reading(
 
     store = Moving(tmp_path / "store")
     await store.put(upload_key(digest), chunk(FILE), digest)
-    assert await opened(WeightsSources(store, ()), f"upload:{digest}") == (FILE, None)
+    assert await opened(WeightsSources(store, Prefixes(), {}), f"upload:{digest}") == (FILE, None)
 
 
 async def test_what_is_not_there_is_said_to_be_missing(sources: WeightsSources, inbox: Path) -> None:
@@ -196,8 +232,7 @@ async def test_what_is_not_there_is_said_to_be_missing(sources: WeightsSources, 
 async def test_a_path_that_can_name_nothing_is_missing_and_no_trouble(sources: WeightsSources, inbox: Path) -> None:
     """What counts as trouble is asked for again and again."""
     (inbox / "v1.safetensors").write_bytes(FILE)
-    (inbox / "round.safetensors").symlink_to(inbox / "round.safetensors")
-    for name in ("v1.safetensors/x.safetensors", f"{'x' * 300}.safetensors", "round.safetensors"):
+    for name in ("v1.safetensors/x.safetensors", f"{'x' * 300}.safetensors"):
         assert await refused(sources, (inbox / name).as_uri()) == "weights_missing", name
 
 
@@ -207,8 +242,11 @@ async def test_c56_a_folder_with_nothing_but_a_pickle_is_refused(sources: Weight
     assert await refused(sources, (inbox / "v1").as_uri()) == "pickle_refused"
 
 
-async def test_c54_a_link_that_leads_out_is_refused(sources: WeightsSources, inbox: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
+@pytest.mark.parametrize("place", ["outside", "inbox/v1"])
+async def test_c54_a_link_is_refused_wherever_it_leads(
+    sources: WeightsSources, inbox: Path, tmp_path: Path, place: str
+) -> None:
+    outside = tmp_path / place
     write_folder(outside, FILE, announcement(FILE))
     (inbox / "folder").symlink_to(outside)
     (inbox / "file.safetensors").symlink_to(outside / "adapter_model.safetensors")
@@ -217,24 +255,25 @@ async def test_c54_a_link_that_leads_out_is_refused(sources: WeightsSources, inb
     (inbox / "config").mkdir()
     (inbox / "config" / "adapter_model.safetensors").write_bytes(FILE)
     (inbox / "config" / "adapter_config.json").symlink_to("/etc/passwd")
-    for name in ("folder", "file.safetensors", "half", "config"):
+    (inbox / "round.safetensors").symlink_to(inbox / "round.safetensors")
+    (inbox / "nowhere.safetensors").symlink_to(tmp_path / "nothing")
+    links = {
+        "folder": "folder", "folder/adapter_model.safetensors": "folder", "file.safetensors": "file.safetensors",
+        "half": "adapter_model.safetensors", "config": "adapter_config.json", "round.safetensors": "round.safetensors",
+        "nowhere.safetensors": "nowhere.safetensors",
+    }  # fmt: skip
+    for name, link in links.items():
         found = await sources.open((inbox / name).as_uri())
-        assert found == sources_core.outside_fault((str(inbox),)), name
+        assert isinstance(found, Defect)
+        assert (found.code, found.found) == ("symlink_refused", link), name
 
 
-async def test_a_link_within_is_followed(sources: WeightsSources, inbox: Path) -> None:
-    write_folder(inbox / "v1", FILE, announcement(FILE))
-    (inbox / "latest").symlink_to(inbox / "v1")
-    assert (await opened(sources, (inbox / "latest").as_uri()))[0] == FILE
-
-
-async def test_c56_a_link_to_a_pickle_is_refused(sources: WeightsSources, inbox: Path) -> None:
-    (inbox / "x.bin").write_bytes(b"pickle")
-    (inbox / "x.safetensors").symlink_to(inbox / "x.bin")
-    (inbox / "v1").mkdir()
-    (inbox / "v1" / "adapter_model.safetensors").symlink_to(inbox / "x.bin")
-    assert await refused(sources, (inbox / "x.safetensors").as_uri()) == "weights_uri_refused"
-    assert await refused(sources, (inbox / "v1").as_uri()) == "pickle_refused"
+async def test_the_folder_of_the_settings_may_be_a_link_itself(tmp_path: Path, inbox: Path) -> None:
+    announced = write_folder(inbox / "v1", FILE, announcement(FILE))
+    (tmp_path / "mounted").symlink_to(inbox)
+    mounted = WeightsSources(FileStore(tmp_path / "store"), Prefixes(folders=(f"{tmp_path}/mounted",)), {})
+    uri = announced.weights_uri.replace("/inbox/", "/mounted/")
+    assert (await opened(mounted, uri))[0] == FILE
 
 
 async def test_a_pipe_is_no_file(sources: WeightsSources, inbox: Path) -> None:
@@ -263,6 +302,28 @@ async def test_c54_a_link_put_there_after_the_look_is_not_followed(sources: Weig
         await anext(found.chunks())
 
 
+async def test_c54_a_folder_that_became_a_link_after_the_look_is_not_entered(
+    sources: WeightsSources, inbox: Path, tmp_path: Path
+) -> None:
+    announced = write_folder(inbox / "v1", FILE, announcement(FILE))
+    found = await sources.open(announced.weights_uri)
+    assert not isinstance(found, Defect)
+    (inbox / "v1").rename(tmp_path / "elsewhere")
+    (inbox / "v1").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SourceUnavailable):
+        await anext(found.chunks())
+
+
+async def test_a_pipe_put_there_after_the_look_is_not_waited_for(sources: WeightsSources, inbox: Path) -> None:
+    announced = write_folder(inbox / "v1", FILE, announcement(FILE))
+    found = await sources.open(announced.weights_uri)
+    assert not isinstance(found, Defect)
+    (inbox / "v1" / "adapter_model.safetensors").unlink()
+    os.mkfifo(inbox / "v1" / "adapter_model.safetensors")
+    with pytest.raises(SourceUnavailable, match="no regular file"):
+        await anext(found.chunks())
+
+
 async def test_a_large_file_is_read_in_chunks(sources: WeightsSources, inbox: Path) -> None:
     file = file_of(Recipe(), big=np.zeros(3 << 19, np.float16))
     (inbox / "big.safetensors").write_bytes(file)
@@ -270,4 +331,4 @@ async def test_a_large_file_is_read_in_chunks(sources: WeightsSources, inbox: Pa
     assert not isinstance(found, Defect)
     sizes = [len(chunk) async for chunk in found.chunks()]
     assert sum(sizes) == len(file)
-    assert max(sizes) <= weights.CHUNK_BYTES
+    assert max(sizes) <= CHUNK_BYTES
