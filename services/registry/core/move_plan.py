@@ -9,7 +9,7 @@ import msgspec
 
 from services.registry.core.aliases import Denied
 from services.registry.core.description import largest_rank
-from services.registry.core.moves import OPEN, Migration
+from services.registry.core.moves import Migration
 from services.registry.core.records import StoredAdapter, adapter_record
 from shared.messages.desired import BaseModelRecord
 from shared.messages.pools import pool_id, smallest_rank_class
@@ -61,34 +61,42 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_day: float = 0.0
 
 
-def decide_start(
-    old: BaseModelRecord | None, new: BaseModelRecord | None, hashes: tuple[str, str], opened: Sequence[Migration]
-) -> Migration | Denied | None:
-    """None: a migration from hashes[0] to hashes[1] may begin; the one that is open already; or why not."""
-    for base, field, wanted in ((old, "from_base_model_hash", hashes[0]), (new, "to_base_model_hash", hashes[1])):
-        if base is None:
-            message = f"No base model with the hash {wanted[:64]!r} is served here."
-            return Denied(kind="missing", code="base_model_unknown", message=message, field=field)
-    if hashes[0] == hashes[1]:
-        message = "A migration needs two different base models."
-        return Denied(kind="invalid", code="same_base_model", message=message, field="to_base_model_hash")
+def base_unknown(base_model_hash: str, field: str) -> Denied:
+    message = f"No base model with the hash {base_model_hash[:64]!r} is served here."
+    return Denied(kind="missing", code="base_model_unknown", message=message, field=field)
+
+
+def same_base() -> Denied:
+    message = "A migration needs two different base models."
+    return Denied(kind="invalid", code="same_base_model", message=message, field="to_base_model_hash")
+
+
+def decide_start(wish: Migration, opened: Sequence[Migration]) -> Migration | Denied:
+    """The migration itself if it may begin, or the same one if it is under way already.
+
+    A base is left by one migration at a time, and nobody moves to a base that is being left: those adapters would
+    have to move twice.
+    """
     for migration in opened:
-        if migration.state in OPEN and (refusal := _beside(migration, hashes)) is not None:
-            return refusal
-    return None
+        if _route(migration) == _route(wish):
+            return migration
+        if _disturbs(migration, wish):
+            origin, target = _route(migration)
+            message = (
+                f"Migration {migration.migration_id} from {origin[:12]} to {target[:12]} is {migration.state}:"
+                " finish or cancel it first."
+            )
+            return Denied(kind="conflict", code="migration_open", message=message)
+    return wish
 
 
-def _beside(migration: Migration, hashes: tuple[str, str]) -> Migration | Denied | None:
-    ends = migration.from_base_model_hash, migration.to_base_model_hash
-    if ends == hashes:
-        return migration
-    if not {ends[0]} & set(hashes) and ends[1] != hashes[0]:
-        return None
-    message = (
-        f"Migration {migration.migration_id} from {ends[0][:12]} to {ends[1][:12]} is {migration.state}:"
-        " finish or cancel it first."
-    )
-    return Denied(kind="conflict", code="migration_open", message=message)
+def _route(migration: Migration) -> tuple[str, str]:
+    return migration.from_base_model_hash, migration.to_base_model_hash
+
+
+def _disturbs(one: Migration, other: Migration) -> bool:
+    (origin, target), (other_origin, other_target) = _route(one), _route(other)
+    return origin in (other_origin, other_target) or target == other_origin
 
 
 def blocked(adapter: StoredAdapter, new: BaseModelRecord) -> str | None:

@@ -1,20 +1,17 @@
-"""Moves of adapters from one base model to another: the states of a migration and of each adapter in it."""
+"""Migrations from one base model to another: their states, and what may be done in each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from services.registry.core.aliases import Denied
-from services.registry.core.lifecycle import IllegalMove
+from services.registry.core.defects import quoted
+from services.registry.core.move_items import Item, step
 
 OPEN = ("running", "held", "finishing")
 """States of a migration that something must still happen to; a base is the origin of one such at most."""
-
-ITEM_STATES = ("planned", "requested", "trained", "cut_over", "done", "failed", "held", "rolled_back")
-UNTRAINED = ("planned", "requested", "failed", "held")
-"""States of an item that still costs GPU-hours, if an alias means it."""
 
 _TURNS: Mapping[str, frozenset[str]] = {
     "running": frozenset({"held", "finishing", "cancelled"}),
@@ -23,19 +20,6 @@ _TURNS: Mapping[str, frozenset[str]] = {
     "finished": frozenset(),
     "cancelled": frozenset(),
 }
-
-_STEPS: Mapping[str, frozenset[str]] = {
-    "planned": frozenset({"requested", "held", "trained", "failed", "cut_over", "done"}),
-    "requested": frozenset({"planned", "trained", "failed", "cut_over", "done"}),
-    "held": frozenset({"planned", "requested", "trained", "failed", "cut_over", "done"}),
-    "failed": frozenset({"planned", "requested", "trained", "cut_over", "done"}),
-    "trained": frozenset({"planned", "failed", "cut_over", "rolled_back", "done"}),
-    "cut_over": frozenset({"planned", "trained", "failed", "rolled_back", "done"}),
-    "rolled_back": frozenset({"planned", "trained", "failed", "cut_over", "done"}),
-    "done": frozenset(),
-}
-
-_ENDED = ("failed", "rejected", "retired")
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,42 +35,6 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     created_at_s: float
     updated_at_s: float
     actor: str = ""
-
-
-class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One adapter of the old base. `aliases` mean it now (or by a split); `moved` meant it once and mean a version on
-    the new base now. `updated_at_s` is when it came to its state, `requests_per_day` its traffic when it was found."""
-
-    migration_id: str
-    adapter_id: str
-    tenant_id: str
-    state: str
-    reason: str
-    updated_at_s: float
-    aliases: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
-    successor_id: str | None = None
-    requests_per_day: float = 0.0
-
-
-class Successor(msgspec.Struct, frozen=True, kw_only=True):
-    """A version on the new base that was announced as the successor of an item."""
-
-    adapter_id: str
-    status: str
-    reason: str
-    registered_at_s: float
-
-
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tables say of one item: who means it, who meant it, and what was trained in its place. `blocked` is
-    why it cannot be trained again, None if it can; with `holding` nothing new is asked for."""
-
-    naming: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
-    successors: tuple[Successor, ...] = ()
-    blocked: str | None = None
-    holding: bool = False
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,26 +54,39 @@ def turn(migration: Migration, state: str, wish: Turn, now_s: float) -> Migratio
     return msgspec.structs.replace(migration, state=state, reason=wish.reason, actor=wish.actor, updated_at_s=now_s)
 
 
-def step(item: Item, state: str, reason: str, now_s: float) -> Item:
-    """The item in another state. Raises IllegalMove."""
-    if state not in _STEPS[item.state]:
-        raise IllegalMove(f"{item.adapter_id} is {item.state} in its migration and cannot become {state}")
-    return msgspec.structs.replace(item, state=state, reason=reason, updated_at_s=now_s)
+def unready(migration: Migration, item: Item | None, alias: str) -> Denied | None:
+    """Why the alias cannot be cut over, None if it can be."""
+    if migration.state != "running":
+        return _not_running(migration)
+    if item is None:
+        return not_in_migration(migration, alias)
+    if item.state not in ("trained", "cut_over", "rolled_back"):
+        message = f"{item.adapter_id}, which {alias} means, is {item.state}: {item.reason}."
+        return Denied(kind="conflict", code="successor_not_ready", message=message)
+    return None
 
 
-def settle(item: Item, seen: Seen, now_s: float) -> Item:
-    """The item as what is seen makes it; the same value if nothing changed.
-
-    Everything follows from the tables of adapters and aliases, so that a migration that was interrupted anywhere, or
-    an alias that was moved by hand, is understood afterwards.
-    """
-    state, reason, successor_id = _aim(item, seen)
-    now = item if state == item.state else step(item, state, reason, now_s)
-    return msgspec.structs.replace(now, aliases=seen.naming, moved=seen.moved, successor_id=successor_id)
+def irrevocable(migration: Migration, item: Item | None, alias: str) -> Denied | None:
+    """Why the alias cannot go back, None if it can."""
+    if migration.state not in ("running", "held"):
+        return _not_running(migration)
+    if item is None or item.state == "done":
+        return not_in_migration(migration, alias)
+    return None
 
 
-def retry(item: Item, now_s: float) -> Item | Denied:
-    """Ask for a failed item once more; one that is under way stays as it is."""
+def not_in_migration(migration: Migration, alias: str) -> Denied:
+    message = f"Alias {quoted(alias)} has no part in migration {migration.migration_id}."
+    return Denied(kind="missing", code="alias_not_in_migration", message=message)
+
+
+def retry(migration: Migration, item: Item | None, adapter_id: str, now_s: float) -> Item | Denied:
+    """Ask for a failed item once more; one that is asked for stays as it is."""
+    if migration.state != "running":
+        return _not_running(migration)
+    if item is None:
+        message = f"Adapter {quoted(adapter_id)} has no part in migration {migration.migration_id}."
+        return Denied(kind="missing", code="adapter_not_in_migration", message=message)
     if item.state == "requested":
         return item
     if item.state != "failed":
@@ -134,75 +95,6 @@ def retry(item: Item, now_s: float) -> Item | Denied:
     return step(item, "requested", "asked for again", now_s)
 
 
-def finish(item: Item, now_s: float) -> Item:
-    """Its adapter is retired: nothing means it any more."""
-    return item if item.state == "done" else step(item, "done", "retired with its base model", now_s)
-
-
-def is_overdue(item: Item, now_s: float, retrain_deadline_s: float) -> bool:
-    return item.state == "requested" and now_s - item.updated_at_s > retrain_deadline_s
-
-
-_Aim = tuple[str, str, str | None]
-
-
-def _aim(item: Item, seen: Seen) -> _Aim:
-    """State, reason and successor that follow from what is seen."""
-    best = _newest(seen.successors, ("active",))
-    if item.state == "done":
-        return _as_it_is(item)
-    if not seen.naming:
-        return _unnamed(item, seen, best)
-    return _untrained(item, seen) if best is None else _trained(item, seen, best)
-
-
-def _unnamed(item: Item, seen: Seen, best: Successor | None) -> _Aim:
-    if seen.moved:
-        successor_id = item.successor_id or (best.adapter_id if best else None)
-        return "cut_over", f"{', '.join(seen.moved)} left the old base", successor_id
-    if item.state in ("planned", "cut_over"):
-        return _as_it_is(item)
-    return "planned", "no alias means it any more", item.successor_id
-
-
-def _trained(item: Item, seen: Seen, best: Successor) -> _Aim:
-    """A successor that is newer than the one that was rolled back from is a new chance."""
-    if best.adapter_id == item.successor_id:
-        back = sorted(set(seen.naming) & set(item.moved))
-        if back and item.state in ("trained", "cut_over"):
-            return "rolled_back", f"{', '.join(back)} means {item.adapter_id} again", item.successor_id
-        if item.state == "rolled_back":
-            return _as_it_is(item)
-    return "trained", f"{best.adapter_id} passed its evaluation", best.adapter_id
-
-
-def _untrained(item: Item, seen: Seen) -> _Aim:
-    last = _newest(seen.successors)
-    ended = last is not None and last.status in _ENDED
-    if last is not None and ended and not _is_old_news(item, last):
-        return "failed", f"its successor {last.adapter_id} is {last.status}: {last.reason}", last.adapter_id
-    if item.state in ("requested", "failed"):
-        return _as_it_is(item)
-    if item.state not in ("planned", "held"):
-        return "planned", "an alias means it, and no successor is active", item.successor_id
-    if last is not None and not ended:
-        return _as_it_is(item)  # a pipeline was quicker than the request
-    if seen.blocked is not None:
-        return "held", seen.blocked, item.successor_id
-    if seen.holding:
-        return _as_it_is(item)
-    return "requested", "its pipeline is asked to train it again", item.successor_id
-
-
-def _is_old_news(item: Item, last: Successor) -> bool:
-    """A failure that was told of before: the item failed by it, or was asked for again since."""
-    return item.state in ("requested", "failed") and last.adapter_id == item.successor_id
-
-
-def _as_it_is(item: Item) -> _Aim:
-    return item.state, item.reason, item.successor_id
-
-
-def _newest(successors: Sequence[Successor], statuses: tuple[str, ...] = ()) -> Successor | None:
-    fitting = [one for one in successors if not statuses or one.status in statuses]
-    return max(fitting, key=lambda one: (one.registered_at_s, one.adapter_id), default=None)
+def _not_running(migration: Migration) -> Denied:
+    message = f"Migration {migration.migration_id} is {migration.state}; that is done while it is running."
+    return Denied(kind="conflict", code=f"migration_{migration.state}", message=message)
