@@ -7,14 +7,17 @@ import os
 import msgspec
 from fastapi import FastAPI
 
+from services.registry import policies
 from services.registry.adapters import Adapters
 from services.registry.aliasing import Aliasing
 from services.registry.announcements import Announcements
 from services.registry.app import Registry
 from services.registry.base_models import BaseModels
 from services.registry.customers import Customers
+from services.registry.deployments import Deployments
 from services.registry.evaluations import EvaluationPolicy, Evaluations
 from services.registry.fleet import Fleet, FleetPolicy
+from services.registry.guarding import Guarding, GuardPolicy
 from services.registry.http.door import build_door
 from services.registry.io.changes import Changes
 from services.registry.io.database import Database, DatabasePolicy, DatabaseUrlError
@@ -22,9 +25,11 @@ from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
 from services.registry.registrations import RegistrationPolicy, Registrations, Shelf
 from services.registry.relay import Relay, RelayPolicy
+from services.registry.residency import Residencies
 from services.registry.settings import PREFIX, Settings
 from services.registry.traffic import TELL_S, Traffic
 from services.registry.uploads import UploadPolicy, Uploads
+from services.registry.wanted import Wanted
 from services.registry.usage import Usage
 from services.registry.usage_intake import PRUNE_S, UsageIntake
 from shared.bus.nats import BusOptions, connect
@@ -72,10 +77,11 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     )
     uploads = Uploads(store, clock, _upload_policy(settings))
     intake = UsageIntake(bus, database, clock, meters, settings.usage_keep_s)
+    aliasing = Aliasing(database, clock, Residencies(fleet, clock, policies.residency(settings)))
     registry = Registry(
         registrations=registrations,
         adapters=Adapters(database, clock),
-        aliasing=Aliasing(database, clock),
+        aliasing=aliasing,
         customers=Customers(database, clock),
         base_models=BaseModels(database, clock),
         uploads=uploads,
@@ -91,7 +97,8 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         database,
         relay,
         Evaluations(database, fleet, clock, policy, meters),
-        Announcements(bus, registrations, meters),
+        Announcements(bus, registrations, meters, database.changes),
+        *_deploying(settings, database, fleet, aliasing, clock),
         periodically(clock, settings.reconcile_s, relay.ask_reconcile),
         intake,
         periodically(clock, PRUNE_S, intake.prune),
@@ -100,6 +107,20 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         periodically(clock, PRUNE_UPLOADS_S, uploads.prune),
     )
     return Assembly(registry=registry, parts=parts, door=build_door(registry))
+
+
+def _deploying(
+    settings: Settings, database: Database, fleet: Fleet, aliasing: Aliasing, clock: Clock
+) -> tuple[Part, ...]:
+    """What deploys by itself, watches over it, and clears up behind it."""
+    guarding = Guarding(database, aliasing, fleet, clock, GuardPolicy(probe_s=settings.guard_probe_s))
+    wanted = Wanted(database, clock, settings.keep_warm_s)
+    return (
+        Deployments(database, aliasing, clock, policies.deployment(settings)),
+        periodically(clock, settings.guard_check_s, guarding.check),
+        periodically(clock, settings.wanted_sweep_s, wanted.sweep),
+        periodically(clock, settings.reconcile_s, wanted.bound),
+    )
 
 
 def _database(settings: Settings) -> Database:

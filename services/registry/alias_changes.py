@@ -9,6 +9,7 @@ from services.registry.core import aliases, records
 from services.registry.core.aliases import AliasChange, AliasState, Change
 from services.registry.io import adapter_rows, alias_rows, base_model_rows, outbox_rows
 from services.registry.io.notes import Note
+from services.registry.wanted import let_go, want
 from shared.messages.aliases import AliasMoved
 from shared.messages.desired import AliasTarget
 
@@ -17,11 +18,15 @@ async def write_change(connection: AsyncConnection, decided: AliasChange, asked:
     """The alias as decided, its history, and what gateways and pipelines are told."""
     if not decided.changed:
         return decided.state
+    before = await alias_rows.find(connection, decided.state.alias)
     revision = max(decided.state.revision, await alias_rows.last_revision(connection, decided.state.alias)) + 1
     state = aliases.stamped(decided.state, revision, now_s)
     moved = records.moved(state, decided.kind, asked.actor, asked.reason or decided.reason)
     await alias_rows.save(connection, state, moved)
-    await outbox_rows.append(connection, [await told(connection, state), facts.moved(moved)], now_s)
+    notes = [note for adapter_id in sorted(state.named) for note in await want(connection, adapter_id)]
+    notes += [await told(connection, state), facts.moved(moved)]
+    notes += await let_go(connection, before.named - state.named if before else ())
+    await outbox_rows.append(connection, notes, now_s)
     return state
 
 
@@ -33,7 +38,8 @@ async def write_removal(connection: AsyncConnection, state: AliasState, asked: C
         at_s=now_s,
     )  # fmt: skip
     await alias_rows.remove(connection, moved)
-    await outbox_rows.append(connection, [facts.unaliased(state.alias), facts.moved(moved)], now_s)
+    notes = [facts.unaliased(state.alias), facts.moved(moved), *await let_go(connection, state.named)]
+    await outbox_rows.append(connection, notes, now_s)
 
 
 async def told(connection: AsyncConnection, state: AliasState) -> Note:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.registry.core.unreadable import refusal, sender_of
+from services.registry.io.changes import Changes, Trouble
 from services.registry.io.meters import Meters
 from services.registry.registrations import Registrations
 from shared.bus.port import Bus, Ids, Subscription
@@ -17,10 +18,11 @@ _log = get_logger(__name__)
 class Announcements:
     """A part that takes events through durable consumers: what comes while it is away is not lost."""
 
-    def __init__(self, bus: Bus, registrations: Registrations, meters: Meters) -> None:
+    def __init__(self, bus: Bus, registrations: Registrations, meters: Meters, changes: Changes) -> None:
         self._bus = bus
         self._registrations = registrations
         self._meters = meters
+        self._changes = changes
         self._open: list[Subscription] = []
 
     async def start(self) -> None:
@@ -54,6 +56,8 @@ class Announcements:
 
     async def _on_mismatch(self, mismatch: EffectMismatch, ids: Ids) -> None:
         self._meters.mismatched()
+        said = f"{mismatch.replica_id} refuses it, expected is {mismatch.expected}, found was {mismatch.found}"
+        self._changes.tell_trouble(Trouble(adapter_id=mismatch.adapter_id, reason=said))
         _log.error(
             "a replica refuses an adapter that does not do there what is on record",
             adapter_id=mismatch.adapter_id,

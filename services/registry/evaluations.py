@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry import facts
-from services.registry.alias_changes import write_change
-from services.registry.core import aliases, evaluation, lifecycle, records
-from services.registry.core.aliases import Change, Denied
+from services.registry.core import evaluation, lifecycle, records
 from services.registry.core.evaluation import Verdict
 from services.registry.core.records import StoredAdapter
 from services.registry.fleet import UNANSWERED, Fleet
-from services.registry.io import adapter_rows, alias_rows, outbox_rows
+from services.registry.io import adapter_rows, outbox_rows
 from services.registry.io.adapter_rows import AdapterFilter
 from services.registry.io.database import Collision, Database, DatabaseUnavailable
 from services.registry.io.meters import Meters
@@ -175,20 +172,7 @@ class Evaluations:
                 await adapter_rows.add_evaluation(connection, found, now_s)
                 notes = [facts.evaluated(ended, found), *notes]
             await outbox_rows.append(connection, notes, now_s)
-            if verdict.state == "active" and ended.announced.alias is not None:
-                await _deploy(connection, ended, ended.announced.alias, now_s)
+        if verdict.state == "active" and ended.announced.alias is not None:
+            self._database.changes.tell_activated(adapter_id)
         self._meters.evaluated(verdict.state)
         _log.info("an evaluation ended", state=verdict.state, reason=verdict.reason)
-
-
-async def _deploy(connection: AsyncConnection, adapter: StoredAdapter, alias: str, now_s: float) -> None:
-    """In the transaction that activates it. An adapter whose alias was denied is active all the same."""
-    current = await alias_rows.find(connection, alias, to_change=True)
-    now_means = await adapter_rows.find(connection, current.adapter_id) if current else None
-    registered_at_s = now_means.registered_at_s if now_means else 0.0
-    asked = Change(actor=adapter.tenant_id, reason=f"announced with {adapter.adapter_id}")
-    change = aliases.decide_deploy(current, registered_at_s, records.candidate(adapter), alias, asked)
-    if isinstance(change, Denied):
-        _log.warning("an announced alias was not set", alias=alias, reason=change.message)
-    else:
-        await write_change(connection, change, asked, now_s)

@@ -9,11 +9,13 @@ from services.registry.core.records import StoredAdapter, adapter_record
 from shared.bus.port import AskFailed, Bus, BusUnavailable, DeadlineExceeded, NoResponders
 from shared.contracts import catalog
 from shared.messages.operations import (
+    AskFingerprint,
     AskFleet,
     AskOwners,
     AskState,
     EvaluateAdapter,
     Evaluation,
+    Fingerprint,
     FleetView,
     HoldResult,
     LoadAdapter,
@@ -56,13 +58,21 @@ class Fleet:
         order = EvaluateAdapter(record=adapter_record(adapter))
         return await self._bus.ask(catalog.EVALUATE, order, replica_id, timeout_s=self._policy.evaluate_timeout_s)
 
+    async def fingerprint(self, replica_id: str, adapter: StoredAdapter) -> Fingerprint:
+        question = AskFingerprint(adapter_id=adapter.adapter_id, digest=adapter.digest)
+        return await self._bus.ask(catalog.FINGERPRINT, question, replica_id, timeout_s=self._policy.load_timeout_s)
+
+    async def owners(self, adapter: StoredAdapter) -> tuple[str, ...]:
+        """The best first, ready or not; none if placement does not know the adapter."""
+        question = AskOwners(adapter_id=adapter.adapter_id, digest=adapter.digest, pool_id=adapter.pool_id)
+        return (await self._bus.ask(catalog.OWNERS, question, timeout_s=self._policy.ask_timeout_s)).replica_ids
+
     async def ready_replicas(self, adapter: StoredAdapter) -> tuple[str, ...]:
         """Who could evaluate the adapter, in the order to ask them."""
         view = await self.view()
-        question = AskOwners(adapter_id=adapter.adapter_id, digest=adapter.digest, pool_id=adapter.pool_id)
         try:
-            owners = await self._bus.ask(catalog.OWNERS, question, timeout_s=self._policy.ask_timeout_s)
+            owners = await self.owners(adapter)
         except (AskFailed, DeadlineExceeded):
             # Owners are only the better choice: placement may not have this adapter in its view yet.
             return order_replicas(adapter.pool_id, view.replicas, ())
-        return order_replicas(adapter.pool_id, view.replicas, owners.replica_ids)
+        return order_replicas(adapter.pool_id, view.replicas, owners)

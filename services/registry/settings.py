@@ -10,6 +10,8 @@ _POSITIVE = (
     "usage_keep_s", "largest_file_bytes", "evaluation_deadline_s", "evaluations_at_once", "evaluation_retry_s",
     "evaluation_longest_retry_s", "ask_timeout_s", "load_timeout_s", "evaluate_timeout_s", "outbox_retry_s",
     "outbox_batch_rows", "database_connections", "database_timeout_s", "outbox_look_s", "reconcile_s",
+    "residency_deadline_s", "rollback_residency_s", "deployment_deadline_s", "keep_warm_s", "wanted_sweep_s",
+    "guard_check_s", "guard_probe_s",
 )  # fmt: skip
 
 
@@ -53,6 +55,17 @@ class Settings(S3Access, frozen=True, kw_only=True):
     keep_published_s: float = 86400.0
     usage_keep_s: float = 90 * 86400.0
     """How long single requests are on record; what a tenant used in a day is kept for good."""
+    residency_deadline_s: float = 20.0
+    """How long a version may take to get into a slot on its owners before its alias moves."""
+    rollback_residency_s: float = 2.0
+    """The same for a rollback, which moves then in any case."""
+    deployment_deadline_s: float = 600.0
+    """How long the deployment of an announced alias is tried."""
+    keep_warm_s: float = 600.0
+    """How long an active adapter keeps its place in the tiers without ever having had an alias."""
+    wanted_sweep_s: float = 5.0
+    guard_check_s: float = 1.0
+    guard_probe_s: float = 10.0
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

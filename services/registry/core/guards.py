@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
+
+from shared.messages.effects import AdapterEffect
+from shared.messages.operations import Fingerprint
 
 LONGEST_WINDOW_S = 86_400.0
 
@@ -62,6 +66,18 @@ def breach(guard: Guard, observed: Observed) -> str | None:
     if guard.max_ttft_p95_ms is not None and slow_ms is not None and slow_ms > guard.max_ttft_p95_ms:
         return f"TTFT p95 {in_window} is {slow_ms:.0f} ms (allowed are {guard.max_ttft_p95_ms:g} ms)"
     return None
+
+
+def judge_probe(found: Fingerprint, effects: Sequence[AdapterEffect]) -> str:
+    """What is wrong with what a replica has in its slot, "" if it is what was evaluated. Engines and dtypes that were
+    never evaluated on cannot be compared."""
+    if found.effect is None:
+        return ""
+    for effect in effects:
+        if effect.engine == found.effect.engine and effect.slot_digest != found.effect.slot_digest:
+            held, evaluated = found.effect.slot_digest[:12], effect.slot_digest[:12]
+            return f"the slot on {found.replica_id} holds {held}, evaluated was {evaluated} ({effect.engine})"
+    return ""
 
 
 def has_held(guard: Guard, since_s: float, now_s: float) -> bool:

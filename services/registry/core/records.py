@@ -35,6 +35,8 @@ class StoredAdapter(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     effects: tuple[AdapterEffect, ...] = ()
     defects: tuple[Defect, ...] = ()
+    wanted: bool = True
+    wanted_until_s: float | None = None
     applied: Applied | None = None
 
     @property
@@ -159,6 +161,7 @@ def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
         alpha_pattern=applied.alpha_pattern,
         fingerprint=adapter.fingerprint,
         effects=adapter.effects,
+        wanted=adapter.wanted,
     )
 
 

@@ -11,7 +11,6 @@ from services.registry.core.aliases import (
     Change,
     Denied,
     bad_guard,
-    decide_rollback,
     expectation_fault,
     not_active,
     tenant_of,
@@ -73,18 +72,6 @@ def decide_unsplit(current: AliasState, asked: Change, kind: str = "unsplit") ->
         return not_split(current)
     reason = f"the sessions of {current.alias} leave {current.split_adapter_id} for {current.adapter_id}"
     return AliasChange(state=_ended(current), kind=kind, reason=reason)
-
-
-def decide_retreat(
-    current: AliasState, previous: Candidate | None, asked: Change, kind: str = "rollback"
-) -> AliasChange | Denied:
-    """Away from the newest version: a split ends, an alias without one goes back. `previous` None is not needed
-    for a split."""
-    if current.split_adapter_id is not None:
-        return decide_unsplit(current, asked, kind)
-    if previous is None:
-        raise ValueError(f"{current.alias} has no split, so what it goes back to must be given")
-    return decide_rollback(current, previous, asked, kind)
 
 
 def not_split(current: AliasState) -> Denied:

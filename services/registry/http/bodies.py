@@ -24,11 +24,6 @@ class KeyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     may_call_base: bool = False
 
 
-class AliasBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    adapter_id: str
-    expected_adapter_id: str | None = None
-
-
 class ShapeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     in_features: int
     out_features: int

@@ -59,6 +59,8 @@ def registry_of(request: Request) -> Registry:
 def granted(outcome: T | Denied) -> T:
     """What was asked for, or the Problem that it was denied."""
     if isinstance(outcome, Denied):
+        if outcome.kind == "unavailable":
+            raise busy(outcome.message, outcome.code)
         raise Problem(_STATUS[outcome.kind], outcome.message, outcome.code, outcome.field)
     return outcome
 

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica says against an adapter, as a sentence without its full stop."""
+
+    adapter_id: str
+    reason: str
+
 
 class Changes:
     """For this process only: what matters is in the database, where the next start finds it."""
@@ -11,6 +20,8 @@ class Changes:
     def __init__(self) -> None:
         self._commits: list[asyncio.Event] = []
         self._verified: list[asyncio.Queue[str]] = []
+        self._activated: list[asyncio.Queue[str]] = []
+        self._troubles: list[asyncio.Queue[Trouble]] = []
 
     def follow_commits(self) -> asyncio.Event:
         """An event that is set after every commit from now on; who waits for it clears it."""
@@ -23,6 +34,26 @@ class Changes:
         queue: asyncio.Queue[str] = asyncio.Queue()
         self._verified.append(queue)
         return queue
+
+    def follow_activated(self) -> asyncio.Queue[str]:
+        """The ids of adapters that become active from now on, if they were announced with an alias."""
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._activated.append(queue)
+        return queue
+
+    def follow_troubles(self) -> asyncio.Queue[Trouble]:
+        """What replicas say against active adapters from now on."""
+        queue: asyncio.Queue[Trouble] = asyncio.Queue()
+        self._troubles.append(queue)
+        return queue
+
+    def tell_activated(self, adapter_id: str) -> None:
+        for queue in self._activated:
+            queue.put_nowait(adapter_id)
+
+    def tell_trouble(self, trouble: Trouble) -> None:
+        for queue in self._troubles:
+            queue.put_nowait(trouble)
 
     def tell_commit(self) -> None:
         for event in self._commits:

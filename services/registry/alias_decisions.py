@@ -1,0 +1,97 @@
+"""What a change of an alias comes to, by what the database says at the moment."""
+
+from __future__ import annotations
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.registry.adapters import unknown_adapter
+from services.registry.core import aliases, records, splits
+from services.registry.core.aliases import AliasChange, AliasState, Candidate, Change, Denied
+from services.registry.core.defects import quoted
+from services.registry.core.splits import Wish
+from services.registry.io import adapter_rows, alias_rows, base_model_rows
+
+
+class Sight:
+    """One transaction's view. With `to_change` what has been looked at stays as it is until the transaction ends.
+
+    Every decision looks at the alias before it looks at an adapter: two of them never wait for each other.
+    """
+
+    def __init__(self, connection: AsyncConnection, *, to_change: bool) -> None:
+        self.connection = connection
+        self._to_change = to_change
+
+    async def alias(self, alias: str) -> AliasState | None:
+        return await alias_rows.find(self.connection, alias, to_change=self._to_change)
+
+    async def candidate(self, adapter_id: str) -> Candidate | Denied:
+        adapter = await adapter_rows.find(self.connection, adapter_id, to_change=self._to_change)
+        return unknown_adapter(adapter_id) if adapter is None else records.candidate(adapter)
+
+
+async def deployment(sight: Sight, alias: str, adapter_id: str, asked: Change) -> AliasChange | Denied:
+    fault = aliases.name_fault(alias, None, await base_model_rows.names(sight.connection))
+    if fault is not None:
+        return fault
+    current = await sight.alias(alias)
+    candidate = await sight.candidate(adapter_id)
+    return candidate if isinstance(candidate, Denied) else aliases.decide_set(current, candidate, alias, asked)
+
+
+async def announced(sight: Sight, adapter_id: str, asked: Change) -> AliasChange | Denied:
+    adapter = await adapter_rows.find(sight.connection, adapter_id)
+    if adapter is None or adapter.announced.alias is None:
+        message = f"Adapter {quoted(adapter_id)} was not announced with an alias."
+        return Denied(kind="missing", code="alias_not_announced", message=message)
+    current = await sight.alias(adapter.announced.alias)
+    now_means = await adapter_rows.find(sight.connection, current.adapter_id) if current else None
+    registered_at_s = now_means.registered_at_s if now_means else 0.0
+    candidate = await sight.candidate(adapter_id)
+    if isinstance(candidate, Denied):
+        return candidate
+    return aliases.decide_deploy(current, registered_at_s, candidate, adapter.announced.alias, asked)
+
+
+async def retreat(sight: Sight, alias: str, asked: Change, kind: str) -> AliasChange | Denied:
+    """Away from the newest version: a split ends, an alias without one goes back."""
+    current = await sight.alias(alias)
+    if current is None:
+        return unknown_alias(alias)
+    if current.split_adapter_id is not None:
+        return splits.decide_unsplit(current, asked, kind)
+    if current.previous_adapter_id is None:
+        return aliases.nothing_before(alias)
+    candidate = await sight.candidate(current.previous_adapter_id)
+    return candidate if isinstance(candidate, Denied) else aliases.decide_rollback(current, candidate, asked, kind)
+
+
+async def split(sight: Sight, alias: str, wish: tuple[str, float, str], asked: Change) -> AliasChange | Denied:
+    """`wish` is adapter id, percentage and salt."""
+    current = await sight.alias(alias)
+    if current is None:
+        return unknown_alias(alias)
+    adapter_id, percent, salt = wish
+    candidate = await sight.candidate(adapter_id)
+    if isinstance(candidate, Denied):
+        return candidate
+    return splits.decide_split(current, Wish(candidate=candidate, percent=percent, salt=salt), asked)
+
+
+async def promotion(sight: Sight, alias: str, asked: Change) -> AliasChange | Denied:
+    current = await sight.alias(alias)
+    if current is None:
+        return unknown_alias(alias)
+    if current.split_adapter_id is None:
+        return splits.not_split(current)
+    candidate = await sight.candidate(current.split_adapter_id)
+    return candidate if isinstance(candidate, Denied) else splits.decide_promote(current, candidate, asked)
+
+
+async def end_of_split(sight: Sight, alias: str, asked: Change) -> AliasChange | Denied:
+    current = await sight.alias(alias)
+    return unknown_alias(alias) if current is None else splits.decide_unsplit(current, asked)
+
+
+def unknown_alias(alias: str) -> Denied:
+    return Denied(kind="missing", code="alias_unknown", message=f"There is no alias {quoted(alias)}.")

@@ -1,0 +1,37 @@
+"""Which adapters are wanted although, or no longer because, an alias means them."""
+
+from __future__ import annotations
+
+from sqlalchemy import exists, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.registry.io.tables import ADAPTERS, ALIAS_HISTORY, ALIASES
+
+
+async def set_wanted(connection: AsyncConnection, adapter_id: str, wanted: bool, until_s: float | None) -> None:
+    this_one = ADAPTERS.c.adapter_id == adapter_id
+    await connection.execute(update(ADAPTERS).where(this_one).values(wanted=wanted, wanted_until_s=until_s))
+
+
+async def run_out(connection: AsyncConnection, now_s: float, limit: int) -> list[str]:
+    """Adapters that were wanted until a moment that has passed, the earliest first."""
+    query = select(ADAPTERS.c.adapter_id).where(ADAPTERS.c.wanted_until_s <= now_s)
+    return list((await connection.execute(query.order_by(ADAPTERS.c.wanted_until_s).limit(limit))).scalars())
+
+
+async def bound_unnamed(connection: AsyncConnection, until_s: float) -> None:
+    """Active adapters that no alias means, and for which no moment is set yet, are wanted until this one."""
+    means = or_(ALIASES.c.adapter_id == ADAPTERS.c.adapter_id, ALIASES.c.split_adapter_id == ADAPTERS.c.adapter_id)
+    unbound = (ADAPTERS.c.status == "active") & ADAPTERS.c.wanted & ADAPTERS.c.wanted_until_s.is_(None)
+    await connection.execute(update(ADAPTERS).where(unbound, ~exists().where(means)).values(wanted_until_s=until_s))
+
+
+async def to_deploy(connection: AsyncConnection) -> list[str]:
+    """Active adapters that were announced with an alias which has not changed since they became active: nobody has
+    deployed them yet, or decided otherwise. The oldest first."""
+    changed_since = exists().where(
+        ALIAS_HISTORY.c.alias == ADAPTERS.c.alias, ALIAS_HISTORY.c.at_s >= ADAPTERS.c.updated_at_s
+    )
+    announced = (ADAPTERS.c.status == "active") & ADAPTERS.c.alias.is_not(None)
+    query = select(ADAPTERS.c.adapter_id).where(announced, ~changed_since).order_by(ADAPTERS.c.registered_at_s)
+    return list((await connection.execute(query)).scalars())

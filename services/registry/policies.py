@@ -1,0 +1,20 @@
+"""What the settings say about the parts that deploy."""
+
+from __future__ import annotations
+
+from services.registry.deployments import DeploymentPolicy
+from services.registry.residency import ResidencyPolicy
+from services.registry.settings import Settings
+
+
+def residency(settings: Settings) -> ResidencyPolicy:
+    return ResidencyPolicy(deadline_s=settings.residency_deadline_s, short_deadline_s=settings.rollback_residency_s)
+
+
+def deployment(settings: Settings) -> DeploymentPolicy:
+    return DeploymentPolicy(
+        at_once=settings.evaluations_at_once,
+        retry_s=settings.evaluation_retry_s,
+        longest_retry_s=settings.evaluation_longest_retry_s,
+        deadline_s=settings.deployment_deadline_s,
+    )
