@@ -15,7 +15,7 @@ from services.registry.app import Registry
 from services.registry.base_models import BaseModels
 from services.registry.customers import Customers
 from services.registry.deployments import Deployments
-from services.registry.evaluations import EvaluationPolicy, Evaluations
+from services.registry.evaluations import Evaluations
 from services.registry.fleet import Fleet, FleetPolicy
 from services.registry.guarding import Guarding, GuardPolicy
 from services.registry.http.door import build_door
@@ -29,9 +29,9 @@ from services.registry.residency import Residencies
 from services.registry.settings import PREFIX, Settings
 from services.registry.traffic import TELL_S, Traffic
 from services.registry.uploads import UploadPolicy, Uploads
-from services.registry.wanted import Wanted
 from services.registry.usage import Usage
 from services.registry.usage_intake import PRUNE_S, UsageIntake
+from services.registry.wanted import Wanted
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.runtime import logs
@@ -70,11 +70,6 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         meters,
     )
     relay = Relay(bus, database, clock, _relay_policy(settings), meters)
-    policy = EvaluationPolicy(
-        at_once=settings.evaluations_at_once,
-        retry_s=settings.evaluation_retry_s,
-        longest_retry_s=settings.evaluation_longest_retry_s,
-    )
     uploads = Uploads(store, clock, _upload_policy(settings))
     intake = UsageIntake(bus, database, clock, meters, settings.usage_keep_s)
     aliasing = Aliasing(database, clock, Residencies(fleet, clock, policies.residency(settings)))
@@ -96,7 +91,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     parts = (
         database,
         relay,
-        Evaluations(database, fleet, clock, policy, meters),
+        Evaluations(database, fleet, clock, policies.evaluation(settings), meters),
         Announcements(bus, registrations, meters, database.changes),
         *_deploying(settings, database, fleet, aliasing, clock),
         periodically(clock, settings.reconcile_s, relay.ask_reconcile),

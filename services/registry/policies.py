@@ -1,10 +1,19 @@
-"""What the settings say about the parts that deploy."""
+"""What the settings say about the parts that evaluate and deploy."""
 
 from __future__ import annotations
 
 from services.registry.deployments import DeploymentPolicy
+from services.registry.evaluations import EvaluationPolicy
 from services.registry.residency import ResidencyPolicy
 from services.registry.settings import Settings
+
+
+def evaluation(settings: Settings) -> EvaluationPolicy:
+    return EvaluationPolicy(
+        at_once=settings.evaluations_at_once,
+        retry_s=settings.evaluation_retry_s,
+        longest_retry_s=settings.evaluation_longest_retry_s,
+    )
 
 
 def residency(settings: Settings) -> ResidencyPolicy:
