@@ -7,6 +7,10 @@ from pathlib import Path
 
 from services.console.commands import access, adapters, bases, fleet
 from services.console.core.probing import seconds_of
+from services.console.leaves import group as _group
+from services.console.leaves import leaf as _leaf
+from services.console.leaves import plain as _plain
+from services.console.usage_arguments import add_usage
 from shared.messages.adapters import STATES
 
 
@@ -19,26 +23,9 @@ def parser() -> argparse.ArgumentParser:
     _fleet(commands)
     _adapters(commands)
     _access(commands)
+    add_usage(commands)
     _merging(commands)
     return root
-
-
-def _leaf(commands: argparse._SubParsersAction, name: str, run: object, summary: str) -> argparse.ArgumentParser:
-    leaf = _plain(commands, name, run, summary)
-    leaf.add_argument("--json", action="store_true", help="print JSON instead of text")
-    leaf.set_defaults(needs="admin")
-    return leaf
-
-
-def _plain(commands: argparse._SubParsersAction, name: str, run: object, summary: str) -> argparse.ArgumentParser:
-    leaf: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)
-    leaf.set_defaults(run=run, json=False)
-    return leaf
-
-
-def _group(commands: argparse._SubParsersAction, name: str, summary: str) -> argparse._SubParsersAction:
-    group = commands.add_parser(name, help=summary, description=summary)
-    return group.add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
 def _local(commands: argparse._SubParsersAction) -> None:
