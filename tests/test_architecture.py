@@ -29,6 +29,12 @@ LAYERS = (
     Layer("shared.bus", own=("shared.bus", "shared.contracts", "shared.messages"), others=_PLAIN | {"nats"}),
     Layer("shared.store", own=("shared.store",), others=_PLAIN | {"boto3", "botocore", "urllib3"}),
     Layer("shared.runtime", own=("shared.runtime",), others=_PLAIN | {"prometheus_client", "uvicorn", "uvloop"}),
+    # What pipelines and the console hold in hand.
+    Layer(
+        "shared.pipeline",
+        own=("shared.pipeline", "shared.bus", "shared.contracts", "shared.messages"),
+        others=_PLAIN | {"httpx"},
+    ),
     # The one place in shared/ that computes: worker and console must merge to the same numbers.
     Layer(
         "shared.merging",

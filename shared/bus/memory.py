@@ -143,6 +143,7 @@ class MemoryBus:
         on_message: OnMessage[M],
         *,
         on_undecodable: OnUndecodable | None = None,
+        only_new: bool = False,
     ) -> MemorySubscription:
         require_kind(channel, Kind.EVENT)
         require_reader(self._service, channel)
@@ -154,8 +155,8 @@ class MemoryBus:
             call = reading.call_for(payload, ())
             return call is None or await calls.run(call)
 
-        log = self._broker.events[channel.name]
-        consumer = Consumer(log.durable(consumer_name(channel, durable)), lambda: self.connected, deal_with)
+        log = self._broker.events[channel.name].durable(consumer_name(channel, durable), only_new=only_new)
+        consumer = Consumer(log, lambda: self.connected, deal_with)
         return self.adopt(MemorySubscription(detach=consumer.pause, end=partial(_end, calls, consumer.stop)))
 
     async def ask(self, channel: Channel[M, R], message: M, *ids: str, timeout_s: float) -> R:

@@ -27,10 +27,10 @@ class EventLog:
         for durable in self._durables.values():
             durable.wake()
 
-    def durable(self, name: str) -> Durable:
-        """One that is new starts with the oldest fact."""
+    def durable(self, name: str, *, only_new: bool = False) -> Durable:
+        """One that is new starts with the oldest fact, or after the latest."""
         if name not in self._durables:
-            self._durables[name] = Durable(self._payloads)
+            self._durables[name] = Durable([] if only_new else self._payloads)
         return self._durables[name]
 
 

@@ -12,7 +12,7 @@ from nats.aio.subscription import Subscription as NatsSubscription
 
 from shared.bus.answers import answer_of, answer_to
 from shared.bus.calls import Calls, Reading, bounded, read
-from shared.bus.nats_events import Consumption
+from shared.bus.nats_events import Consumption, consumer_config
 from shared.bus.nats_jetstream import MESSAGE_ID, store
 from shared.bus.nats_link import BusOptions, Link, header, status_of
 from shared.bus.nats_state import NatsStore
@@ -103,11 +103,12 @@ class NatsBus:
         on_message: OnMessage[M],
         *,
         on_undecodable: OnUndecodable | None = None,
+        only_new: bool = False,
     ) -> Subscription:
         require_kind(channel, Kind.EVENT)
         require_reader(self._service, channel)
         reading = Reading(channel=channel, on_message=on_message, on_undecodable=on_undecodable)
-        consumption = Consumption(self._link, durable, reading)
+        consumption = Consumption(self._link, consumer_config(channel, durable, only_new=only_new), reading)
         await consumption.start()
         return self._adopt(consumption)
 

@@ -22,32 +22,36 @@ M = TypeVar("M")
 _NS = 1_000_000_000
 _PULL_S = 30.0
 _PAUSE_S = 0.5
+NEW_UNUSED_S = 300.0
 _NOTHING_CAME = ("404", "408")
 
 _log = logging.getLogger(__name__)
 
 
-def consumer_config(channel: Channel[Any, Any], durable: str) -> dict[str, Any]:
-    """A consumer that nobody uses for as long as facts are kept is of no use to anybody."""
+def consumer_config(channel: Channel[Any, Any], durable: str, *, only_new: bool = False) -> dict[str, Any]:
+    """A consumer that nobody uses for as long as facts are kept is of no use to anybody; one that wanted only what
+    is new is of none after an outage that its user gave up on."""
     name = consumer_name(channel, durable)
+    unused_s = NEW_UNUSED_S if only_new else stream_of(channel).max_age_s
     return {
-        "name": name, "durable_name": name, "filter_subject": channel.wildcard, "deliver_policy": "all",
+        "name": name, "durable_name": name, "filter_subject": channel.wildcard,
+        "deliver_policy": "new" if only_new else "all",
         "ack_policy": "explicit", "ack_wait": int(ACK_WAIT_S * _NS), "max_deliver": -1,
-        "replay_policy": "instant", "inactive_threshold": int(stream_of(channel).max_age_s * _NS),
+        "replay_policy": "instant", "inactive_threshold": int(unused_s * _NS),
     }  # fmt: skip
 
 
 class Consumption(Generic[M]):
     """Survives the loss of the connection and of the consumer itself."""
 
-    def __init__(self, link: Link, durable: str, reading: Reading[M]) -> None:
+    def __init__(self, link: Link, config: dict[str, Any], reading: Reading[M]) -> None:
         self._link = link
         self._reading = reading
         self._channel = channel = reading.channel
-        self._config = consumer_config(channel, durable)
+        self._config = config
         self._stream = channel.stream.value
         self._next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._config['name']}"
-        self._calls = Calls(f"consumer {durable} of {channel.name}")
+        self._calls = Calls(f"consumer {config['name']} of {channel.name}")
         self._arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
         """None stands for "the connection was lost, ask again"."""
         self._inbox = link.new_inbox()

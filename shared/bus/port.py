@@ -127,9 +127,13 @@ class Bus(Protocol):
         on_message: OnMessage[M],
         *,
         on_undecodable: OnUndecodable | None = None,
+        only_new: bool = False,
     ) -> Subscription:
         """An EVENT channel through a durable consumer, shared by all who name the same `durable`; a new
         one starts with the oldest fact. Of a FanOut.POOL reader the durable is its service's name.
+
+        With `only_new` a new durable starts with what is published after this returns, and the bus forgets it
+        soon after its last user left; one that was forgotten during a long outage begins anew, with a gap.
 
         A message is acknowledged when its handler returns; after an exception it comes again (with a
         growing delay). Delivery is at least once: handlers are idempotent. The same holds for what does not

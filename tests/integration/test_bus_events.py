@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from shared.bus.port import BusUnavailable, Ids
@@ -45,6 +46,20 @@ async def test_facts_from_before_the_first_consumer_are_delivered_in_order(world
     await registry.consume(catalog.ADAPTER_REGISTERED, "registry", heard.take)
     await pipeline.publish(catalog.ADAPTER_REGISTERED, registered("a4"))
     assert await heard.reach(4) == ["a1", "a2", "a3", "a4"]
+
+
+async def test_who_wants_only_what_is_new_gets_only_that(world: World) -> None:
+    pipeline, registry, heard = await world.connect("pipeline"), await world.connect("registry"), Heard()
+
+    async def take(message: AdapterVerified, ids: Ids) -> None:
+        await heard(message.adapter_id)
+
+    for name in ("a1", "a2", "a3", "a4"):
+        if name == "a3":
+            await pipeline.consume(catalog.ADAPTER_VERIFIED, "mine", take, only_new=True)
+        fact = msgspec.structs.replace(sample(AdapterVerified), adapter_id=name)
+        await registry.publish(catalog.ADAPTER_VERIFIED, fact)
+    assert await heard.reach(2) == ["a3", "a4"]
 
 
 async def test_a_fact_whose_handler_failed_comes_again_and_the_others_do_not_wait(world: World) -> None:

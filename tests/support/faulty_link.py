@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -24,6 +24,10 @@ class Request:
     """Where its Range begins; 0 without one."""
     if_match: str
     """The version that it insists on, if any."""
+    upload_offset: int = 0
+    """Where its upload goes on."""
+    body_bytes: int = 0
+    """What was passed on of its body."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,13 @@ class Cut:
 
     after_bytes: int
     reset: bool = False
+
+
+@dataclass(frozen=True)
+class CutUpload:
+    """The link ends after so many bytes of the request's body; the server has them, and answers nobody."""
+
+    after_bytes: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ class Answer:
     code: str
 
 
-Fault = Cut | Silence | Answer | None
+Fault = Cut | CutUpload | Silence | Answer | None
 """None: this request gets through."""
 
 
@@ -63,6 +74,8 @@ class FaultyLink:
         self._connections: set[asyncio.Task[None]] = set()
         self.requests: list[Request] = []
         self.url = ""
+        self.before_the_client_knows: Callable[[CutUpload], Awaitable[None]] = _at_once
+        """Called when the server has lost an upload and its sender does not know yet."""
 
     def plant(self, method: str, *faults: Fault) -> None:
         self._faults[method].extend(faults)
@@ -93,11 +106,13 @@ class FaultyLink:
         first, headers = _parsed(await reader.readuntil(b"\r\n\r\n"))
         if "expect" in headers:
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
         method, target, _ = first.split(" ")
-        first_byte = int(headers.get("range", "bytes=0-").removeprefix("bytes=").split("-")[0])
-        self.requests.append(Request(method, target, first_byte, headers.get("if-match", "")))
         fault = self._faults[method].popleft() if self._faults[method] else None
+        length = int(headers.get("content-length", "0"))
+        body = await reader.readexactly(min(length, fault.after_bytes) if isinstance(fault, CutUpload) else length)
+        first_byte = int(headers.get("range", "bytes=0-").removeprefix("bytes=").split("-")[0])
+        offset, if_match = int(headers.get("upload-offset", "0")), headers.get("if-match", "")
+        self.requests.append(Request(method, target, first_byte, if_match, offset, len(body)))
         if isinstance(fault, Answer):
             writer.write(_error(fault))
             return
@@ -105,6 +120,11 @@ class FaultyLink:
         with_upstream = await asyncio.open_connection(*self._server)
         try:
             with_upstream[1].write(head.encode("latin-1") + b"\r\n\r\n" + body)
+            if isinstance(fault, CutUpload):
+                await with_upstream[1].drain()
+                with_upstream[1].close()
+                await self.before_the_client_knows(fault)
+                return
             await _relay(with_upstream[0], (reader, writer), fault)
         finally:
             with_upstream[1].close()
@@ -137,6 +157,10 @@ async def _relay(upstream: asyncio.StreamReader, client: _Ends, fault: Cut | Sil
         linger = struct.pack("ii", 1, 0)  # closing is a reset then
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()
+
+
+async def _at_once(fault: CutUpload) -> None:
+    pass
 
 
 def _parsed(head: bytes) -> tuple[str, dict[str, str]]:

@@ -61,6 +61,7 @@ class World:
         self.folder = folder
         self.connect = connect
         self.registry = assembly.registry
+        self.door = assembly.door
         transport = httpx.ASGITransport(app=assembly.door, raise_app_exceptions=False)
         self.admin = httpx.AsyncClient(
             transport=transport, base_url="http://registry", headers={"authorization": f"Bearer {ADMIN_KEY}"}

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import msgspec
 import pytest
 
@@ -20,11 +16,11 @@ from shared.messages.identity import key_of
 from shared.messages.pools import pool_id
 from tests.support.adapter_files import BASE, announcement, file_of, write_folder
 from tests.support.nats_server import NatsServer, nats_server
+from tests.support.registry_alive import environ, prepare, running, spawn
 from tests.support.registry_watch import eventually
-from tests.support.registry_world import ADMIN_KEY, FakePlacement, FakeReplica
+from tests.support.registry_world import FakePlacement, FakeReplica
 
 POOL = pool_id(BASE.base_model_hash, 8)
-ROOT = Path(__file__).parents[3]
 EXIT_DEADLINE_S = 90.0
 """Against a process that never ends. Only to import what a registry needs takes seconds of a processor, and many
 times that while other tests share it."""
@@ -36,76 +32,6 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     folder.mkdir()
     async with nats_server(folder) as server:
         yield server
-
-
-def environ(folder: Path, server: NatsServer, **changes: str) -> dict[str, str]:
-    options = server.options("registry")
-    said = {
-        "NATS_URL": options.url,
-        "NATS_USER": options.user,
-        "NATS_PASSWORD": options.password,
-        "HOST": "127.0.0.1",
-        "PORT": str(free_port()),
-        "DATABASE_URL": f"sqlite+aiosqlite:///{folder}/registry.db",
-        "STORE_URL": (folder / "store").as_uri(),
-        "ADMIN_KEY": ADMIN_KEY,
-        "WEIGHTS_PREFIXES": (folder / "inbox").as_uri(),
-        "EVALUATION_RETRY_S": "0.05",
-    }
-    return {f"LORAFLEET_REGISTRY_{name}": value for name, value in {**said, **changes}.items()}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class Running:
-    def __init__(self, process: asyncio.subprocess.Process, admin: httpx.AsyncClient) -> None:
-        self.process = process
-        self.admin = admin
-
-    async def ready(self) -> None:
-        async def is_ready() -> bool:
-            try:
-                return (await self.admin.get("/readyz")).status_code == 200
-            except httpx.TransportError:
-                return False
-
-        await eventually(is_ready)
-
-    async def is_active(self, adapter_id: str) -> bool:
-        answer = await self.admin.get(f"/internal/adapters/{adapter_id}")
-        return answer.json().get("status") == "active"
-
-
-async def spawn(settings: Mapping[str, str]) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.registry",
-        cwd=ROOT, env={**os.environ, **settings}, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-
-
-@asynccontextmanager
-async def running(settings: Mapping[str, str]) -> AsyncIterator[Running]:
-    process = await spawn(settings)
-    url = f"http://127.0.0.1:{settings['LORAFLEET_REGISTRY_PORT']}"
-    async with httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {ADMIN_KEY}"}) as admin:
-        try:
-            registry = Running(process, admin)
-            await registry.ready()
-            yield registry
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.communicate()
-
-
-async def prepare(admin: httpx.AsyncClient) -> None:
-    base = await admin.put(f"/internal/base-models/{BASE.base_model_hash}", json=msgspec.to_builtins(BASE))
-    tenant = await admin.post("/internal/tenants", json={"tenant_id": "acme"})
-    assert (base.status_code, tenant.status_code) == (201, 201)
 
 
 async def test_kill_9_in_the_middle_of_an_evaluation_loses_nothing(tmp_path: Path, server: NatsServer) -> None:
@@ -185,21 +111,3 @@ async def test_a_port_in_use_ends_it_with_its_reason(tmp_path: Path, server: Nat
             _, errors = await process.communicate()
     assert process.returncode == 1
     assert "Address already in use" in errors.decode()
-
-
-async def test_an_upload_whose_sender_leaves_is_kept_as_far_as_it_came(tmp_path: Path, server: NatsServer) -> None:
-    async with running(environ(tmp_path, server)) as registry:
-        url = registry.admin.base_url
-        _, writer = await asyncio.open_connection(url.host, url.port)
-        head = f"PUT /internal/uploads/{'0' * 64} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ADMIN_KEY}\r\n"
-        writer.write(f"{head}content-length: 1000\r\n\r\n".encode() + bytes(500))
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-
-        async def kept() -> bool:
-            answer = await registry.admin.head(f"/internal/uploads/{'0' * 64}")
-            return answer.headers["upload-offset"] == "500"
-
-        await eventually(kept)
-        assert (await registry.admin.get("/readyz")).status_code == 200
