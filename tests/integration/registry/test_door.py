@@ -200,7 +200,7 @@ async def test_c54_a_link_out_of_the_inbox_is_refused(alone: World) -> None:
     weights = alone.folder / "inbox" / "v1" / "adapter_model.safetensors"
     weights.rename(alone.folder / "outside.safetensors")
     weights.symlink_to(alone.folder / "outside.safetensors")
-    assert error_of(await alone.post(announced), 422)["code"] == "weights_uri_refused"
+    assert error_of(await alone.post(announced), 422)["code"] == "symlink_refused"
 
 
 async def test_c43_a_dora_config_is_refused(alone: World) -> None:

@@ -18,6 +18,10 @@ from tests.support.registry_place import Place
 from tests.support.s3_server import BUCKET
 
 
+def place(folder: Path) -> Place:
+    return Place(folder, f"sqlite+aiosqlite:///{folder}/registry.db")
+
+
 def said(bucket: Bucket, name: str = BUCKET) -> dict[str, str]:
     return {"store_url": f"s3://{name}/{bucket.prefix}", **msgspec.structs.asdict(bucket.server.access)}
 
@@ -25,7 +29,7 @@ def said(bucket: Bucket, name: str = BUCKET) -> dict[str, str]:
 async def test_an_upload_becomes_a_verified_object(tmp_path: Path, bucket: Bucket) -> None:
     file = file_of(Recipe())
     digest = hashlib.sha256(file).hexdigest()
-    async with Place(tmp_path).registry(**said(bucket)) as here:
+    async with place(tmp_path).registry(**said(bucket)) as here:
         await here.prepare()
         uploaded = await here.admin.put(f"/internal/uploads/{digest}", content=file)
         assert bucket.files() == [f"uploads/{digest}"]
@@ -36,7 +40,7 @@ async def test_an_upload_becomes_a_verified_object(tmp_path: Path, bucket: Bucke
 
 
 async def test_a_bucket_that_is_none_is_a_store_that_is_away(tmp_path: Path, bucket: Bucket) -> None:
-    async with Place(tmp_path).registry(**said(bucket, "nowhere")) as here:
+    async with place(tmp_path).registry(**said(bucket, "nowhere")) as here:
         await here.prepare()
         answer = await here.post(here.announce("v1"))
         assert answer.status_code == 503
@@ -50,5 +54,5 @@ async def test_a_bucket_that_is_none_is_a_store_that_is_away(tmp_path: Path, buc
 async def test_settings_of_no_store_are_named(tmp_path: Path) -> None:
     half = S3Access(s3_access_key_id="id")
     with pytest.raises(SettingsError, match=r"LORAFLEET_REGISTRY_STORE_URL does not fit: .*belong together"):
-        async with Place(tmp_path).registry(store_url="s3://bucket", **msgspec.structs.asdict(half)):
+        async with place(tmp_path).registry(store_url="s3://bucket", **msgspec.structs.asdict(half)):
             pass
