@@ -62,7 +62,7 @@ class Gateway:
         return self._draws.unique_id()
 
     def begin(self, caller: Caller, chat: ChatRequest, request_id: str) -> Admitted | Refusal:
-        target = self._directory.resolve(caller, chat.model, self._following.current)
+        target = self._directory.resolve(caller, chat, self._following.current)
         if isinstance(target, Refusal):
             return target
         call_id = self._draws.unique_id()

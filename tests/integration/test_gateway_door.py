@@ -13,7 +13,7 @@ import pytest
 from services.gateway.__main__ import assemble
 from shared.bus.memory import MemoryBroker
 from shared.contracts.catalog import GATEWAY_REPORT
-from shared.messages.identity import key_of
+from shared.messages.identity import AdapterKey, key_of
 from shared.messages.reports import GatewayReport
 from shared.runtime.clock import ManualClock
 from shared.runtime.http_server import HttpServer
@@ -27,6 +27,7 @@ from tests.support.gateway_world import (
     SETTINGS,
     body,
     gateway_world,
+    put_alias,
     write_directory,
 )
 from tests.support.scripted_replica import says
@@ -56,6 +57,22 @@ async def test_c13_every_chunk_and_body_names_the_alias_and_the_header_the_adapt
         assert whole.json()["model"] == ALIAS_NAME
         assert streamed.text.count(f'"model":"{ALIAS_NAME}"') == 3
         assert {r.headers["x-adapter-id"] for r in (whole, streamed)} == {ADAPTER.adapter_id}
+
+
+async def test_a_split_alias_keeps_its_name_and_each_session_its_version() -> None:
+    canary = AdapterKey(adapter_id="acme-support-2", digest="d" * 64)
+    async with gateway_world(says("a")) as world, world.client() as client:
+        await put_alias(world.broker.connect("registry"), ALIAS_NAME, "acme", ADAPTER, canary)
+        await world.clock.advance(0.0)
+        seen: dict[str, set[str]] = {}
+        for turn in range(24):
+            session = f"session-{turn % 8}"
+            named = {"headers": {"x-session-id": session}} if turn < 8 else {}
+            response = await client.post(PATH, json=body(user=session, stream=turn >= 16), **named)
+            assert f'"model":"{ALIAS_NAME}"' in response.text
+            seen.setdefault(session, set()).add(response.headers["x-adapter-id"])
+        assert all(len(versions) == 1 for versions in seen.values())
+        assert set().union(*seen.values()) == {ADAPTER.adapter_id, canary.adapter_id}
 
 
 async def test_the_base_model_answers_to_its_name() -> None:

@@ -16,7 +16,7 @@ from shared.bus.memory import MemoryBroker, MemoryBus
 from shared.bus.port import Bus
 from shared.contracts.catalog import ALIAS, API_KEY, BASE_MODEL, MEMBERSHIP
 from shared.hashing import rank
-from shared.messages.desired import AliasRecord, ApiKeyRecord, BaseModelRecord, Member, Membership
+from shared.messages.desired import AliasRecord, AliasTarget, ApiKeyRecord, BaseModelRecord, Member, Membership
 from shared.messages.identity import AdapterKey, key_of
 from shared.messages.pools import pool_id
 from shared.runtime.clock import ManualClock
@@ -93,12 +93,25 @@ async def write_directory(registry: Bus) -> None:
     await keys.put(ApiKeyRecord(key_id="k2", tenant_id="globex"), key_of(FOREIGN_KEY))
 
 
-async def put_alias(registry: Bus, alias: str, tenant_id: str, adapter: AdapterKey) -> None:
+async def put_alias(
+    registry: Bus, alias: str, tenant_id: str, adapter: AdapterKey, split: AdapterKey | None = None
+) -> None:
+    """With `split` half of the sessions mean that one."""
     record = AliasRecord(
         alias=alias, tenant_id=tenant_id, adapter_id=adapter.adapter_id, digest=adapter.digest, pool_id=POOL,
-        base_model_hash=BASE_HASH, base_model_name=BASE_NAME, updated_at_s=5.0,
+        base_model_hash=BASE_HASH, base_model_name=BASE_NAME, updated_at_s=5.0, split=_target(split),
+        split_percent=50.0 if split else 0.0, split_salt="salt" if split else "",
     )  # fmt: skip
     await registry.state(ALIAS).put(record, key_of(alias))
+
+
+def _target(adapter: AdapterKey | None) -> AliasTarget | None:
+    if adapter is None:
+        return None
+    return AliasTarget(
+        adapter_id=adapter.adapter_id, digest=adapter.digest, pool_id=POOL, base_model_hash=BASE_HASH,
+        base_model_name=BASE_NAME,
+    )  # fmt: skip
 
 
 async def write_membership(placement: Bus, replica_ids: list[str]) -> None:

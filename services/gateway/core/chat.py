@@ -38,7 +38,8 @@ _CHANGES_THE_ANSWER: Mapping[str, tuple[Any, ...]] = {
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`max_tokens` None means "up to the end of the context"; `seed` None leaves the draw to the gateway."""
+    """`max_tokens` None means "up to the end of the context"; `seed` None leaves the draw to the gateway. `session` is
+    the client's own name for the conversation or its user, and decides nothing but which of two versions answers."""
 
     model: str
     messages: tuple[ChatMessage, ...]
@@ -49,6 +50,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     stream: bool = False
     include_usage: bool = False
+    session: str | None = None
 
 
 def promised_tokens(chat: ChatRequest, max_context_tokens: int) -> int:
@@ -64,7 +66,7 @@ def promised_tokens(chat: ChatRequest, max_context_tokens: int) -> int:
 
 
 def parse(body: bytes) -> ChatRequest | Refusal:
-    """Fields that nobody knows, and those that only name a user or a cache, are ignored."""
+    """Fields that nobody knows, and those that only name a cache, are ignored."""
     try:
         fields = msgspec.json.decode(body)
     except RecursionError:
@@ -96,6 +98,7 @@ def _read(fields: dict[str, Any]) -> ChatRequest:
         seed=_seed(fields.get("seed")),
         stream=stream,
         include_usage=_include_usage(fields.get("stream_options"), stream),
+        session=user if isinstance(user := fields.get("user"), str) and user else None,
     )
 
 

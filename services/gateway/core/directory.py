@@ -7,8 +7,10 @@ from typing import TypeVar
 import msgspec
 
 from services.gateway.core import refusal
+from services.gateway.core.chat import ChatRequest
 from services.gateway.core.refusal import Refusal
-from shared.messages.desired import AliasRecord, ApiKeyRecord, BaseModelRecord
+from services.gateway.core.sessions import is_moved, session_of
+from shared.messages.desired import AliasRecord, AliasTarget, ApiKeyRecord, BaseModelRecord
 from shared.messages.identity import AdapterKey, key_of
 from shared.messages.pools import merged_pool_id, pool_id
 
@@ -83,11 +85,12 @@ class Directory:
             return refusal.unavailable(refusal.OUT_OF_TOUCH)
         return refusal.unauthorised("The API key is not known.")
 
-    def resolve(self, caller: Caller, model: str, current: bool) -> Target | Refusal:
-        """What `model` means for the caller. A foreign name and an unknown one are refused alike."""
+    def resolve(self, caller: Caller, chat: ChatRequest, current: bool) -> Target | Refusal:
+        """What the request's model means for the caller. A foreign name and an unknown one are refused alike."""
+        model = chat.model
         alias = self._aliases.get(key_of(model))
         if alias is not None and alias.tenant_id == caller.tenant_id:
-            return self._of_alias(alias)
+            return self._of_alias(alias.tenant_id, _version(alias, caller, chat))
         for base in self._bases.values():
             if base.name == model and caller.may_call_base:
                 return _of_base(caller.tenant_id, base)
@@ -104,16 +107,23 @@ class Directory:
         shared = [Listed(name=b.name, parent=None, created_at_s=b.created_at_s, owner="lorafleet") for b in bases]
         return (*own, *shared)
 
-    def _of_alias(self, alias: AliasRecord) -> Target:
-        base = self._bases.get(alias.base_model_hash)
+    def _of_alias(self, tenant_id: str, version: AliasRecord | AliasTarget) -> Target:
+        base = self._bases.get(version.base_model_hash)
         return Target(
-            tenant_id=alias.tenant_id,
-            adapter=AdapterKey(adapter_id=alias.adapter_id, digest=alias.digest),
-            pool_ids=(alias.pool_id,),
-            base_model_hash=alias.base_model_hash,
+            tenant_id=tenant_id,
+            adapter=AdapterKey(adapter_id=version.adapter_id, digest=version.digest),
+            pool_ids=(version.pool_id,),
+            base_model_hash=version.base_model_hash,
             max_context_tokens=base.max_context_tokens if base is not None else 0,
-            merged_pool_ids=(merged_pool_id(alias.pool_id, alias.digest),),
+            merged_pool_ids=(merged_pool_id(version.pool_id, version.digest),),
         )
+
+
+def _version(alias: AliasRecord, caller: Caller, chat: ChatRequest) -> AliasRecord | AliasTarget:
+    """Of an alias that is split, each session means one of the two."""
+    if alias.split is not None and is_moved(alias, session_of(caller.key_id, chat)):
+        return alias.split
+    return alias
 
 
 def _of_base(tenant_id: str, base: BaseModelRecord) -> Target:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -67,6 +68,8 @@ class ChatRoute:
         request = chat.parse(body)
         if isinstance(request, Refusal):
             return request
+        if session := headers.get("x-session-id"):
+            request = msgspec.structs.replace(request, session=session)
         exchange = self._door.begin(caller, request, request_id)
         return exchange if isinstance(exchange, Refusal) else (request, exchange)
 

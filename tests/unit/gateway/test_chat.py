@@ -58,7 +58,12 @@ def test_null_is_the_same_as_nothing() -> None:
 
 
 def test_unknown_fields_and_names_of_others_are_ignored() -> None:
-    assert accepted(user="bob", cache_salt="theirs", tenant_id="globex", top_k=3, metadata={}, store=True) == accepted()
+    assert accepted(cache_salt="theirs", tenant_id="globex", top_k=3, metadata={}, store=True) == accepted()
+
+
+def test_a_user_names_the_session_and_nothing_else() -> None:
+    assert accepted(user="bob") == msgspec.structs.replace(accepted(), session="bob")
+    assert accepted(user="").session is accepted(user=5).session is accepted(user=None).session is None
 
 
 def test_parts_are_joined_and_developer_is_system() -> None:
