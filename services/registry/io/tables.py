@@ -55,7 +55,7 @@ ADAPTERS = Table(
     "adapters",
     METADATA,
     Column("adapter_id", String(128), primary_key=True),
-    Column("tenant_id", ForeignKey("tenants.tenant_id"), nullable=False, index=True),
+    Column("tenant_id", ForeignKey("tenants.tenant_id"), nullable=False),
     Column("version", Text, nullable=False),
     # No foreign key: a rejected announcement may name a base model that is not known here.
     Column("base_model_hash", Text, nullable=False),
@@ -68,7 +68,7 @@ ADAPTERS = Table(
     Column("rank_pattern", JSON, nullable=False),
     Column("alpha_pattern", JSON, nullable=False),
     Column("alias", Text),
-    Column("status", String(16), nullable=False, index=True),
+    Column("status", String(16), nullable=False),
     Column("reason", Text, nullable=False),
     Column("registered_at_s", Float, nullable=False),
     Column("updated_at_s", Float, nullable=False),
@@ -87,6 +87,9 @@ ADAPTERS = Table(
     # Whether placement gives it owners; until then also if no alias names it.
     Column("wanted", Boolean, nullable=False, server_default=true()),
     Column("wanted_until_s", Float, index=True),
+    # Each also gives the order of a page.
+    Index("ix_adapters_tenant_id", "tenant_id", "adapter_id"),
+    Index("ix_adapters_status", "status", "adapter_id"),
     Index("ix_adapters_pool_id", "pool_id", "adapter_id"),
 )
 
@@ -122,18 +125,21 @@ ALIASES = Table(
     "aliases",
     METADATA,
     Column("alias", String(192), primary_key=True),
-    Column("tenant_id", ForeignKey("tenants.tenant_id"), nullable=False, index=True),
+    Column("tenant_id", ForeignKey("tenants.tenant_id"), nullable=False),
     Column("adapter_id", ForeignKey("adapters.adapter_id"), nullable=False, index=True),
     Column("previous_adapter_id", ForeignKey("adapters.adapter_id")),
     Column("updated_at_s", Float, nullable=False),
     Column("revision", Integer, nullable=False, server_default="1"),
     # With a split, this share of the sessions means the other version.
-    Column("split_adapter_id", String(128), index=True),
+    Column("split_adapter_id", String(128)),
     Column("split_percent", Float, nullable=False, server_default="0"),
     Column("split_salt", String(32), nullable=False, server_default=""),
     # On which conditions it goes back by itself.
     Column("guard", JSON(none_as_null=True)),
+    Index("ix_aliases_tenant_id", "tenant_id", "alias"),
 )
+_SPLIT = ALIASES.c.split_adapter_id.is_not(None)
+Index("ix_aliases_split_adapter_id", ALIASES.c.split_adapter_id, sqlite_where=_SPLIT, postgresql_where=_SPLIT)
 _GUARDED = ALIASES.c.guard.is_not(None)
 Index("ix_aliases_guarded", ALIASES.c.alias, sqlite_where=_GUARDED, postgresql_where=_GUARDED)
 
@@ -166,9 +172,5 @@ OUTBOX = Table(
     Index("ix_outbox_published_at_s", "published_at_s"),
 )
 
-OUTBOX_PENDING = Index(
-    "ix_outbox_pending",
-    OUTBOX.c.row_id,
-    sqlite_where=OUTBOX.c.published_at_s.is_(None),
-    postgresql_where=OUTBOX.c.published_at_s.is_(None),
-)
+_PENDING = OUTBOX.c.published_at_s.is_(None)
+Index("ix_outbox_pending", OUTBOX.c.row_id, sqlite_where=_PENDING, postgresql_where=_PENDING)

@@ -14,17 +14,37 @@ depends_on = None
 
 _ROW_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
+_PAGES = (
+    ("ix_adapters_tenant_id", "adapters", ["tenant_id", "adapter_id"]),
+    ("ix_adapters_status", "adapters", ["status", "adapter_id"]),
+    ("ix_aliases_tenant_id", "aliases", ["tenant_id", "alias"]),
+)
+"""Had the first column alone, and left a page to be sorted."""
+_INDEXES = (
+    ("ix_adapters_predecessor_id", "adapters", ["predecessor_id"]),
+    ("ix_adapters_wanted_until_s", "adapters", ["wanted_until_s"]),
+    ("ix_adapters_pool_id", "adapters", ["pool_id", "adapter_id"]),
+    ("ix_outbox_published_at_s", "outbox", ["published_at_s"]),
+)
+_PARTIAL_INDEXES = (
+    ("ix_aliases_split_adapter_id", "aliases", "split_adapter_id", "split_adapter_id IS NOT NULL"),
+    ("ix_aliases_guarded", "aliases", "alias", "guard IS NOT NULL"),
+    ("ix_outbox_pending", "outbox", "row_id", "published_at_s IS NULL"),
+)
+"""Of the few rows that are asked for all day."""
+
 
 def upgrade() -> None:
     for table, column in _new_columns():
         op.add_column(table, column)
-    _index_outbox()
-    op.create_index("ix_adapters_predecessor_id", "adapters", ["predecessor_id"])
-    op.create_index("ix_adapters_wanted_until_s", "adapters", ["wanted_until_s"])
-    op.create_index("ix_adapters_pool_id", "adapters", ["pool_id", "adapter_id"])
-    op.create_index("ix_aliases_split_adapter_id", "aliases", ["split_adapter_id"])
-    guarded = sa.text("guard IS NOT NULL")
-    op.create_index("ix_aliases_guarded", "aliases", ["alias"], sqlite_where=guarded, postgresql_where=guarded)
+    for name, table, columns in _PAGES:
+        op.drop_index(name, table)
+        op.create_index(name, table, columns)
+    op.drop_index("ix_outbox_published_at_s_row_id", "outbox")
+    for name, table, columns in _INDEXES:
+        op.create_index(name, table, columns)
+    for name, table, column, where in _PARTIAL_INDEXES:
+        op.create_index(name, table, [column], sqlite_where=sa.text(where), postgresql_where=sa.text(where))
     _create_evaluations()
     _create_usage()
     _create_usage_sums()
@@ -37,24 +57,14 @@ def downgrade() -> None:
         "evaluation_reports", "evaluation_sets",
     ):  # fmt: skip
         op.drop_table(table)
-    op.drop_index("ix_aliases_guarded", "aliases")
-    op.drop_index("ix_outbox_pending", "outbox")
-    op.drop_index("ix_outbox_published_at_s", "outbox")
+    for name, table, *_ in (*_PARTIAL_INDEXES, *_INDEXES):
+        op.drop_index(name, table)
     op.create_index("ix_outbox_published_at_s_row_id", "outbox", ["published_at_s", "row_id"])
-    op.drop_index("ix_aliases_split_adapter_id", "aliases")
-    op.drop_index("ix_adapters_wanted_until_s", "adapters")
-    op.drop_index("ix_adapters_pool_id", "adapters")
-    op.drop_index("ix_adapters_predecessor_id", "adapters")
+    for name, table, columns in _PAGES:
+        op.drop_index(name, table)
+        op.create_index(name, table, columns[:1])
     for table, column in _new_columns():
         op.drop_column(table, column.name)
-
-
-def _index_outbox() -> None:
-    """What is not told yet, oldest first, is asked for all day; what was told is only ever forgotten."""
-    op.drop_index("ix_outbox_published_at_s_row_id", "outbox")
-    op.create_index("ix_outbox_published_at_s", "outbox", ["published_at_s"])
-    pending = sa.text("published_at_s IS NULL")
-    op.create_index("ix_outbox_pending", "outbox", ["row_id"], sqlite_where=pending, postgresql_where=pending)
 
 
 def _new_columns() -> Iterator[tuple[str, sa.Column]]:
