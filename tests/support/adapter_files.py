@@ -89,12 +89,13 @@ def announcement(file: bytes, **changes: Any) -> AdapterRegistered:
 
 def peft_config(announced: AdapterRegistered, **changes: Any) -> bytes:
     """The adapter_config.json that PEFT would write beside it."""
+    targets = announced.target_modules
     config: dict[str, Any] = {
         "peft_type": "LORA",
         "base_model_name_or_path": None,
         "r": announced.rank,
         "lora_alpha": announced.alpha,
-        "target_modules": list(announced.target_modules),
+        "target_modules": targets if isinstance(targets, str) else list(targets),
         "use_rslora": announced.use_rslora,
         "use_dora": False,
         "bias": "none",

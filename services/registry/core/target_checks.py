@@ -76,4 +76,4 @@ def _check_pattern(
 
 
 def _shown(said: tuple[str, ...] | str) -> str:
-    return said if isinstance(said, str) else ", ".join(said)
+    return said if isinstance(said, str) else ", ".join(said) or "no module"
