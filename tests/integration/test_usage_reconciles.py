@@ -80,18 +80,16 @@ async def intake(world: World, database: Database, meters: Meters) -> AsyncItera
     await taking.stop()
 
 
-async def ask(world: World, talkers: Talkers, wish: Wish) -> int:
+async def ask(client: httpx.AsyncClient, talkers: Talkers, wish: Wish) -> int:
     """How many tokens the client saw."""
-    key, _ = CLIENTS[wish.tenant_id]
-    async with world.client(key) as client:
-        if wish.kind == "leave stream":
-            return await _leave_after_three(client, wish.body)
-        asking = asyncio.create_task(client.post(PATH, json=wish.body))
-        if wish.kind == "leave whole":
-            await talkers.all_said(wish.name)
-            asking.cancel()
-            return 0
-        answer = await asking
+    if wish.kind == "leave stream":
+        return await _leave_after_three(client, wish.body)
+    asking = asyncio.create_task(client.post(PATH, json=wish.body))
+    if wish.kind == "leave whole":
+        await talkers.all_said(wish.name)
+        asking.cancel()
+        return 0
+    answer = await asking
     if wish.kind == "refused":
         assert answer.status_code == 400
         return 0
@@ -137,8 +135,9 @@ async def asked(
     world: World, talkers: Talkers, wishes: list[Wish], taking: AbstractAsyncContextManager[None], done: Done
 ) -> list[int]:
     """What each client saw of a request that this registry records; `done` says when it has."""
-    async with taking:
-        seen = await asyncio.gather(*(ask(world, talkers, wish) for wish in wishes))
+    clients = {tenant_id: world.client(key) for tenant_id, (key, _) in CLIENTS.items()}
+    async with taking, clients["acme"], clients["globex"]:
+        seen = await asyncio.gather(*(ask(clients[wish.tenant_id], talkers, wish) for wish in wishes))
         await world.clock.advance(SEND_S)
         await done()
     return seen

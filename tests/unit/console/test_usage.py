@@ -57,13 +57,20 @@ class Server:
         return {"windows": [window], "next": None}
 
 
-@pytest.fixture(autouse=True)
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[Server, str]]:
     made = Server()
     with answering(made.answer) as address:
-        for name, value in {"URL": address, "ADMIN_URL": address, "API_KEY": "k", "ADMIN_KEY": "a"}.items():
-            monkeypatch.setenv(f"LORAFLEET_{name}", value)
-        yield made
+        yield made, address
+
+
+@pytest.fixture(autouse=True)
+def server(running: tuple[Server, str], monkeypatch: pytest.MonkeyPatch) -> Server:
+    made, address = running
+    made.asked, made.days = [], DAYS
+    for name, value in {"URL": address, "ADMIN_URL": address, "API_KEY": "k", "ADMIN_KEY": "a"}.items():
+        monkeypatch.setenv(f"LORAFLEET_{name}", value)
+    return made
 
 
 def test_which_requests_a_version_served_is_one_command(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
