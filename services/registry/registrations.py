@@ -120,7 +120,7 @@ class Registrations:
             await self._shelf.store.put(weights_key(file.digest), weights.chunks(), file.digest)
         except (DigestMismatch, ObjectMissing):
             message = "The weights file changed while it was being read."
-            return (defect("weights_changed", message, "weights_uri"),)
+            return (defect("weights_changed", message, "weights_uri", found="other bytes", allowed="one file"),)
         return file
 
     async def _accept(
@@ -157,7 +157,7 @@ class Registrations:
 
     async def _tell_denied(self, announced: AdapterRegistered, why: Denied) -> None:
         """An event has nobody who reads an answer: that its id is taken must come as a fact."""
-        taken = defect(why.code, why.message, why.field)
+        taken = defect(why.code, why.message, why.field, found="a registered id", allowed="a new id")
         async with self._database.write() as connection:
             await outbox_rows.append(connection, [facts.rejected(announced, (taken,))], self._clock.wall_s())
 
