@@ -135,7 +135,7 @@ def _ranks(classes: Sequence[int]) -> str:
 def announcement(folder: Path, base_model_hash: str) -> AdapterRegistered:
     """What a pipeline says about a PEFT folder: its own config, the checksum, and the alias to deploy."""
     config = json.loads((folder / "adapter_config.json").read_text())
-    weights = folder / "adapter_model.safetensors"
+    weights, targets = folder / "adapter_model.safetensors", config["target_modules"]
     checksum = hashlib.sha256(weights.read_bytes()).hexdigest()
     return AdapterRegistered(
         adapter_id=f"{TENANT}-{folder.name}-{checksum[:8]}",
@@ -144,9 +144,12 @@ def announcement(folder: Path, base_model_hash: str) -> AdapterRegistered:
         base_model_hash=base_model_hash,
         rank=config["r"],
         alpha=float(config["lora_alpha"]),
-        target_modules=tuple(sorted(config["target_modules"])),
+        target_modules=targets if isinstance(targets, str) else tuple(sorted(targets)),
         weights_uri=weights.as_uri(),
         checksum=checksum,
+        use_rslora=bool(config.get("use_rslora")),
+        rank_pattern=config.get("rank_pattern") or {},
+        alpha_pattern=config.get("alpha_pattern") or {},
         alias=f"{TENANT}/{folder.name}:prod",
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 
 from shared.lora_names import is_plain_name, last_parts, parts_of, path_of
@@ -57,6 +57,22 @@ def read_pairs(path: Path, terms: Terms) -> AdapterFile:
     halves = _halves(tensors)
     _check_targets(last_parts(halves), terms)
     return AdapterFile(digest, {module: _pair(module, sides, terms) for module, sides in sorted(halves.items())})
+
+
+def modules_of(path: Path) -> tuple[str, ...]:
+    """The modules that a file has LoRA tensors for, by their whole names; its other tensors are left out.
+
+    Blocking. Raises MergeRefused.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+    except OSError as error:
+        raise MergeRefused(f"{path} cannot be read: {error.strerror or error}.") from error
+    except SafetensorError as error:
+        raise MergeRefused(f"{path} is not a whole safetensors file: {error}.") from error
+    parts = [parts for name in names if (parts := parts_of(name)) is not None]
+    return tuple(sorted({path_of(layer, module) for layer, module, _ in parts}))
 
 
 def _check_patterns(terms: Terms) -> None:

@@ -14,9 +14,10 @@ from services.console.commands.adapters import read_config
 from services.console.commands.output import Output
 from services.console.core.merging import MergeTerms, not_plain, terms_of_folder, terms_of_record
 from services.console.core.outcome import BROKEN, REFUSED, UNREACHABLE, USAGE
+from services.console.core.peft_folder import UnclearConfig
 from services.console.io.admin import Admin, CommandFailed
 from shared.merging.folder import merge_folder
-from shared.merging.pairs import MergeRefused
+from shared.merging.pairs import MergeRefused, modules_of
 from shared.store.port import ObjectMissing, ObjectStore, StoreUnavailable, weights_key
 
 
@@ -27,7 +28,11 @@ def from_folder(arguments: argparse.Namespace, out: Output) -> None:
     config = read_config(weights.parent, weights)
     if reason := not_plain(config):
         raise CommandFailed(f"{weights.parent} cannot be merged: {reason}.", REFUSED)
-    _merge(arguments, weights, terms_of_folder(config, weights.parent.resolve().name), out)
+    try:
+        terms = terms_of_folder(config, weights.parent.resolve().name, modules_of(weights))
+    except (UnclearConfig, MergeRefused) as error:
+        raise CommandFailed(str(error), REFUSED) from error
+    _merge(arguments, weights, terms, out)
 
 
 def from_registry(arguments: argparse.Namespace, admin: Admin, store: ObjectStore, out: Output) -> None:

@@ -26,7 +26,7 @@ class PeftConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     r: int
     lora_alpha: float
-    target_modules: list[str]
+    target_modules: list[str] | str
     use_rslora: bool = False
     rank_pattern: dict[str, int] | None = None
     alpha_pattern: dict[str, float] | None = None
@@ -51,13 +51,14 @@ def registration(
 ) -> AdapterRegistered:
     """The announcement for a folder as `save_pretrained` leaves it.
 
-    It only translates: whether the adapter is any good is for the registry to say.
+    It only translates: whether the adapter is any good is for the registry to say, and what an expression means.
     """
+    targets = config.target_modules
     return AdapterRegistered(
         **msgspec.structs.asdict(identity),
         rank=config.r,
         alpha=config.lora_alpha,
-        target_modules=tuple(sorted(config.target_modules)),
+        target_modules=targets if isinstance(targets, str) else tuple(sorted(targets)),
         weights_uri=weights_uri,
         checksum=checksum,
         use_rslora=config.use_rslora,

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from services.console.__main__ import main
+from services.console.core.merging import terms_of_record
 from services.console.core.outcome import BROKEN, OK, REFUSED, UNREACHABLE, USAGE
 from services.replica_worker.engine.port import AdapterSpec
 from shared.base_model import base_model_hash
@@ -88,6 +89,39 @@ def test_a_registered_adapter_comes_from_the_registry_and_the_store(
         assert main(["merge", spec.adapter_id, "--base", str(base), "--out", "again"]) == REFUSED
         assert "is not in the store" in capsys.readouterr().err
     assert not (tmp_path / "again").exists()
+
+
+def test_a_folder_with_expressions_is_merged_as_one_without(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapter = RandomAdapter(seed=3, targets=("q_proj", "v_proj"), alpha_pattern={"v_proj": 4.0})
+    path, spec = write_adapter(tmp_path, adapter, base_model_hash(base))
+    plain = peft_folder(tmp_path / "plain", path, spec)
+    config = json.loads((plain / "adapter_config.json").read_text())
+    expressions = {"target_modules": r".*\.[qv]_proj", "alpha_pattern": {"[v]_proj": 4.0}}
+    for name, changes, code in (
+        ("plain", {}, OK),
+        ("expressions", expressions, OK),
+        ("all-linear", {**expressions, "target_modules": "all-linear"}, OK),
+        ("fewer", {**expressions, "target_modules": r".*\.q_proj"}, REFUSED),
+        ("look-ahead", {**expressions, "target_modules": r".*\.(?=q|v)._proj"}, REFUSED),
+    ):
+        (plain / "adapter_config.json").write_text(json.dumps({**config, **changes}))
+        assert main(["merge", str(plain), "--base", str(base), "--out", f"merged-{name}"]) == code, name
+    merged = {
+        name: (tmp_path / f"merged-{name}" / "model.safetensors").read_bytes() for name in ("plain", "expressions")
+    }
+    assert merged["plain"] == merged["expressions"]
+    assert "model.layers.0.self_attn.v_proj is in the file but not among the target modules" in capsys.readouterr().err
+
+
+def test_a_registered_adapter_is_merged_as_it_is_applied() -> None:
+    announced = {"adapter_id": "a", "digest": "d", "base_model_hash": "b", "rank": 8, "alpha": 16.0}
+    applied = {"target_modules": ["q_proj"], "rank_pattern": {}, "alpha_pattern": {"q_proj": 4.0}}
+    said = {**announced, "target_modules": r".*\.q_proj", "alpha_pattern": {"q.*": 4.0}, "applied": applied}
+    terms = terms_of_record(said)
+    assert (terms.target_modules, terms.alpha_pattern) == (("q_proj",), {"q_proj": 4.0})
+    assert terms_of_record({**said, "target_modules": ["q_proj"], "applied": None}).alpha_pattern == {"q.*": 4.0}
 
 
 def test_what_keeps_a_registered_adapter_away_is_one_sentence(

@@ -22,8 +22,14 @@ def test_a_config_as_peft_saves_it_becomes_a_registration() -> None:
     assert made.alpha_pattern == {}
 
 
+@pytest.mark.parametrize("said", ["all-linear", r".*\.(q|v)_proj"])
+def test_an_expression_is_passed_on_as_it_stands(said: str) -> None:
+    made = registration(peft_config(read(target_modules=said)), WHO, "upload:x", "c" * 64, None)
+    assert made.target_modules == said
+
+
 @pytest.mark.parametrize("name", ["r", "lora_alpha", "target_modules"])
-@pytest.mark.parametrize("value", [None, ".*_proj", {}])
+@pytest.mark.parametrize("value", [None, True, {}])
 def test_a_field_that_is_missing_or_of_another_kind_is_named(name: str, value: object) -> None:
     with pytest.raises(UnclearConfig, match=name):
         peft_config(read(**{name: value}))
