@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from services.console.alias_arguments import add_aliases
 from services.console.commands import access, adapters, bases, fleet
 from services.console.core.probing import seconds_of
 from services.console.leaves import group as _group
@@ -22,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
     _local(commands)
     _fleet(commands)
     _adapters(commands)
+    add_aliases(commands)
     _access(commands)
     add_usage(commands)
     _merging(commands)
@@ -97,13 +99,6 @@ def _bases(group: argparse._SubParsersAction) -> None:
 
 
 def _access(commands: argparse._SubParsersAction) -> None:
-    alias = _group(commands, "alias", "deploy and roll back")
-    put = _leaf(alias, "set", access.alias_set, "point an alias at an active adapter")
-    put.add_argument("alias")
-    put.add_argument("adapter_id")
-    put.add_argument("--expect", help="only if the alias names this adapter now")
-    _leaf(alias, "rollback", access.alias_rollback, "point an alias at its previous adapter").add_argument("alias")
-    _leaf(alias, "list", access.alias_list, "all aliases")
     keys = _group(commands, "keys", "API keys")
     create = _leaf(keys, "create", access.key_create, "make a key for a tenant")
     create.add_argument("--tenant", required=True)

@@ -1,4 +1,4 @@
-"""`lorafleet alias …`, `keys …`, `tenants …`: who may call what, and what it means."""
+"""`lorafleet keys …`, `tenants …`: who may call."""
 
 from __future__ import annotations
 
@@ -8,27 +8,7 @@ from urllib.parse import quote
 from services.console.commands.output import Output
 from services.console.io.admin import Admin
 
-_ALIAS_COLUMNS = ("alias", "tenant_id", "adapter_id", "previous_adapter_id", "updated_at_s")
 _KEY_COLUMNS = ("key_id", "tenant_id", "may_call_base", "created_at_s")
-
-
-def alias_set(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    body = {"adapter_id": arguments.adapter_id}
-    if arguments.expect is not None:
-        body["expected_adapter_id"] = arguments.expect
-    answer = admin.put(_alias_path(arguments.alias), body)
-    before = answer.get("previous_adapter_id")
-    story = f"before: {before}" if before else "a new alias: it has meant nothing else"
-    out.record(answer, f"{arguments.alias} -> {answer['adapter_id']} ({story})")
-
-
-def alias_rollback(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    answer = admin.post(f"{_alias_path(arguments.alias)}/rollback")
-    out.record(answer, f"{arguments.alias} -> {answer['adapter_id']}")
-
-
-def alias_list(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    out.rows(admin.get("/internal/aliases")["aliases"], _ALIAS_COLUMNS)
 
 
 def key_create(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
@@ -56,7 +36,3 @@ def tenant_create(arguments: argparse.Namespace, admin: Admin, out: Output) -> N
 
 def tenant_list(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     out.rows(admin.get("/internal/tenants")["tenants"], ("tenant_id", "weight"))
-
-
-def _alias_path(alias: str) -> str:
-    return f"/internal/aliases/{quote(alias, safe='/:')}"

@@ -34,7 +34,7 @@ def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     )
     answer = announce(admin, described, identity, arguments.alias)
     if arguments.wait:
-        answer = settled(admin, identity.adapter_id, arguments.timeout)
+        answer = settled(admin, identity.adapter_id, arguments.timeout, arguments.alias)
     out.record(answer, f"{answer['adapter_id']} is {answer['status']}")
 
 
@@ -107,15 +107,18 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def settled(admin: Admin, adapter_id: str, timeout_s: float) -> dict[str, Any]:
-    """The adapter once it is active. Raises CommandFailed when it ends otherwise, or takes longer."""
+def settled(admin: Admin, adapter_id: str, timeout_s: float, alias: str | None = None) -> dict[str, Any]:
+    """The adapter once it is active, and the alias means it. Raises CommandFailed when it ends otherwise, or takes
+    longer."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         answer: dict[str, Any] = admin.get(_path(adapter_id))
-        if answer["status"] == "active":
+        status = answer["status"]
+        if status == "active" and (alias is None or alias in answer["aliases"]):
             return answer
-        if answer["status"] in _SETTLED:
-            raise CommandFailed(f"{adapter_id} is {answer['status']}: {answer.get('reason', '')}", REFUSED, answer)
+        if status != "active" and status in _SETTLED:
+            raise CommandFailed(f"{adapter_id} is {status}: {answer.get('reason', '')}", REFUSED, answer)
         if time.monotonic() > deadline_s:
-            raise CommandFailed(f"{adapter_id} is still {answer['status']} after {timeout_s:g} s.", REFUSED, answer)
+            still = f"active, but {alias} does not mean it," if status == "active" else status
+            raise CommandFailed(f"{adapter_id} is still {still} after {timeout_s:g} s.", REFUSED, answer)
         time.sleep(_POLL_S)
