@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from services.console.alias_arguments import add_aliases
+from services.console import migrate_words
 from services.console.commands import access, adapters, bases, fleet
 from services.console.core.probing import seconds_of
 from services.console.leaves import group as _group
@@ -16,8 +17,8 @@ from shared.messages.adapters import STATES
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every leaf sets `run`; `needs` says what it is called with: "admin", "door", "probe", "golden" or "local".
-    What asks the admin address can answer in JSON."""
+    """Every leaf sets `run`; `needs` says what it is called with: "admin", "door", "probe", "golden", "nothing" or
+    "local". What asks the admin address can answer in JSON."""
     root = argparse.ArgumentParser(prog="lorafleet", description="Serve thousands of LoRA adapters on one base model.")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _local(commands)
@@ -27,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     _access(commands)
     add_usage(commands)
     _merging(commands)
+    migrate_words.add(_group(commands, "migrate", "move to another base model"), _leaf)
     return root
 
 
@@ -92,10 +94,27 @@ def _adapters(commands: argparse._SubParsersAction) -> None:
 
 
 def _bases(group: argparse._SubParsersAction) -> None:
-    _leaf(group, "list", bases.listing, "all base models the fleet knows")
+    listing = _leaf(group, "list", bases.listing, "all base models the fleet knows")
+    listing.add_argument("--retired", action="store_true", help="those that are retired, too")
+    add = _leaf(group, "add", bases.add, "let adapters be registered for a base model")
+    add.add_argument("folder", type=Path, help="the base model's folder")
+    add.add_argument("--rank-classes", type=_ranks, default=(16,), metavar="RANKS", help="one pool each, as in 16,64")
+    add.add_argument("--name", help="what clients call it (default: the folder's name)")
+    _leaf(group, "retire", bases.retire, "take a base model out, once nothing points at it").add_argument("base")
+    hashing = _plain(group, "hash", bases.hash_folder, "the identity of a base model's folder")
+    hashing.add_argument("folder", type=Path)
+    hashing.add_argument("--json", action="store_true", help="print JSON instead of text")
+    hashing.set_defaults(needs="nothing")
     golden = _leaf(group, "golden", "golden", "record the answer that every replica of a base model has to give")
     golden.add_argument("folder", help="the base model's folder; the answer is written into it")
     golden.set_defaults(needs="golden")
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no list of ranks such as 16,64") from error
 
 
 def _access(commands: argparse._SubParsersAction) -> None:

@@ -23,6 +23,7 @@ from services.registry.io.changes import Changes
 from services.registry.io.database import Database, DatabasePolicy, DatabaseUrlError
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
+from services.registry.moving import moving
 from services.registry.registrations import RegistrationPolicy, Registrations, Shelf
 from services.registry.relay import Relay, RelayPolicy
 from services.registry.residency import Residencies
@@ -73,6 +74,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     uploads = Uploads(store, clock, _upload_policy(settings))
     intake = UsageIntake(bus, database, clock, meters, settings.usage_keep_s)
     aliasing = Aliasing(database, clock, Residencies(fleet, clock, policies.residency(settings)))
+    moves = moving(database, fleet, aliasing, clock, settings.retrain_deadline_s)
     registry = Registry(
         registrations=registrations,
         adapters=Adapters(database, clock),
@@ -82,6 +84,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         uploads=uploads,
         fleet=fleet,
         usage=Usage(database, clock, settings.usage_keep_s),
+        moving=moves,
         relay=relay,
         database=database,
         bus=bus,
@@ -95,6 +98,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         Announcements(bus, registrations, meters, database.changes),
         *_deploying(settings, database, fleet, aliasing, clock),
         periodically(clock, settings.reconcile_s, relay.ask_reconcile),
+        periodically(clock, settings.migration_sweep_s, moves.sweep.turn),
         intake,
         periodically(clock, PRUNE_S, intake.prune),
         periodically(clock, TELL_S, Traffic(bus, database, clock).tell),

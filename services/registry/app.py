@@ -12,6 +12,7 @@ from services.registry.base_models import BaseModels
 from services.registry.customers import Customers
 from services.registry.fleet import Fleet
 from services.registry.io.database import Database, DatabaseUnavailable
+from services.registry.moving import Moving
 from services.registry.registrations import Registrations
 from services.registry.relay import Relay
 from services.registry.uploads import Uploads
@@ -29,6 +30,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     uploads: Uploads
     fleet: Fleet
     usage: Usage
+    moving: Moving
     relay: Relay
     database: Database
     bus: Bus

@@ -10,6 +10,7 @@ _POSITIVE = (
     "usage_keep_s", "largest_file_bytes", "evaluation_deadline_s", "evaluations_at_once", "evaluation_retry_s",
     "evaluation_longest_retry_s", "ask_timeout_s", "load_timeout_s", "evaluate_timeout_s", "outbox_retry_s",
     "outbox_batch_rows", "database_connections", "database_timeout_s", "outbox_look_s", "reconcile_s",
+    "migration_sweep_s", "retrain_deadline_s",
     "residency_deadline_s", "rollback_residency_s", "deployment_deadline_s", "keep_warm_s", "wanted_sweep_s",
     "guard_check_s", "guard_probe_s",
 )  # fmt: skip
@@ -53,6 +54,10 @@ class Settings(S3Access, frozen=True, kw_only=True):
     reconcile_s: float = 300.0
     """How often every bucket is compared with the database."""
     keep_published_s: float = 86400.0
+    migration_sweep_s: float = 1.0
+    """How soon items of a migration follow what becomes of adapters and aliases."""
+    retrain_deadline_s: float = 7 * 86400.0
+    """After which a retraining that was asked for is shown as overdue."""
     usage_keep_s: float = 90 * 86400.0
     """How long single requests are on record; what a tenant used in a day is kept for good."""
     residency_deadline_s: float = 20.0

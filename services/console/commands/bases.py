@@ -3,18 +3,62 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from services.console.commands.output import Output
 from services.console.core.bases import UnclearBase, only_base
+from services.console.core.migrating import Unclear, base_meant
 from services.console.core.outcome import USAGE
 from services.console.io.admin import Admin, CommandFailed
+from shared.base_model import base_model_hash, describe
+from shared.messages.desired import BaseModelRecord
 
 _COLUMNS = ("name", "base_model_hash", "rank_classes", "max_context_tokens", "created_at_s")
 
 
 def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    out.rows(_known(admin), _COLUMNS)
+    if arguments.retired:
+        every = admin.get("/internal/base-models", retired="true")["base_models"]
+        out.rows(every, (*_COLUMNS, "retired_at_s"))
+    else:
+        out.rows(_known(admin), _COLUMNS)
+
+
+def hash_folder(arguments: argparse.Namespace, out: Output) -> None:
+    """Needs no fleet."""
+    try:
+        found = base_model_hash(arguments.folder)
+    except (OSError, ValueError) as error:
+        raise CommandFailed(str(error), USAGE) from error
+    out.record({"base_model_hash": found}, found)
+
+
+def add(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
+    """New, or known with more rank classes."""
+    record = _described(arguments.folder, arguments.name, arguments.rank_classes)
+    answer = admin.put(f"/internal/base-models/{record.base_model_hash}", record)
+    classes = ", ".join(str(rank) for rank in answer["rank_classes"])
+    out.record(answer, f"{answer['name']} is {answer['base_model_hash']}, with rank classes {classes}")
+
+
+def retire(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
+    known = admin.get("/internal/base-models", retired="true")["base_models"]
+    try:
+        meant = base_meant(known, arguments.base)
+    except Unclear as error:
+        raise CommandFailed(str(error), USAGE) from error
+    answer = admin.post(f"/internal/base-models/{meant}/retire")
+    out.record(answer, f"{answer['name']} is retired")
+
+
+def _described(folder: Path, name: str | None, rank_classes: tuple[int, ...]) -> BaseModelRecord:
+    try:
+        return describe(folder, name or folder.resolve().name, rank_classes)
+    except KeyError as error:
+        raise CommandFailed(f"{folder / 'config.json'} has no {error}.", USAGE) from error
+    except (OSError, ValueError) as error:
+        raise CommandFailed(str(error), USAGE) from error
 
 
 def default_base(admin: Admin) -> str:

@@ -6,9 +6,10 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from services.registry.core.bases import StoredBase
+from services.registry.core.pointers import StillNeeded
 from services.registry.http.bodies import BaseModelBody, KeyBody, TenantBody
 from services.registry.http.exchange import Problem, answer, body, granted, registry_of
-from services.registry.http.pointing import unneeded
+from services.registry.http.pointing import in_use
 from services.registry.io.customer_rows import StoredKey
 
 router = APIRouter()
@@ -63,7 +64,10 @@ async def base_models(request: Request) -> Response:
 
 @router.post("/base-models/{base_model_hash}/retire")
 async def retire_base_model(request: Request, base_model_hash: str) -> Response:
-    return answer(_shown_base(unneeded(granted(await registry_of(request).base_models.retire(base_model_hash)))))
+    outcome = await registry_of(request).base_models.retire(base_model_hash)
+    if isinstance(outcome, StillNeeded):
+        raise in_use(outcome)
+    return answer(_shown_base(granted(outcome)))
 
 
 def _shown_base(base: StoredBase) -> dict[str, object]:

@@ -14,6 +14,7 @@ from services.registry.http import (
     alias_routes,
     customer_routes,
     fleet_routes,
+    migration_routes,
     probe_routes,
     usage_routes,
 )
@@ -45,7 +46,7 @@ def build_door(registry: Registry) -> FastAPI:
     door = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     door.state.registry = registry
     door.include_router(probe_routes.router)
-    for topic in (adapter_routes, alias_routes, customer_routes, fleet_routes, usage_routes):
+    for topic in (adapter_routes, alias_routes, customer_routes, fleet_routes, migration_routes, usage_routes):
         door.include_router(topic.router, prefix="/internal", dependencies=[Depends(_require_admin)])
     door.add_exception_handler(Problem, _on_problem)
     door.add_exception_handler(HTTPException, _on_http_exception)

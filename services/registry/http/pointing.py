@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from services.registry.core.pointers import StillNeeded, told
 from services.registry.http.exchange import Problem
 
-T = TypeVar("T")
 
-
-def unneeded(outcome: T | StillNeeded) -> T:
-    """What was asked for, or a Problem 409 whose `defects` name every pointer, however many there are."""
-    if isinstance(outcome, StillNeeded):
-        problem = Problem(409, outcome.message, "base_model_in_use")
-        problem.defects = told(outcome)
-        raise problem
-    return outcome
+def in_use(needed: StillNeeded) -> Problem:
+    """409; its `defects` name every pointer, however many there are."""
+    problem = Problem(409, needed.message, "base_model_in_use")
+    problem.defects = told(needed)
+    return problem

@@ -44,6 +44,12 @@ async def listed(connection: AsyncConnection, wanted: AdapterFilter) -> list[Sto
     return [_adapter(row) for row in await connection.execute(query.limit(wanted.limit))]
 
 
+async def among(connection: AsyncConnection, adapter_ids: Sequence[str]) -> dict[str, StoredAdapter]:
+    """Those of these ids that there are; as many ids as one statement takes."""
+    rows = await connection.execute(select(ADAPTERS).where(ADAPTERS.c.adapter_id.in_(adapter_ids)))
+    return {adapter.adapter_id: adapter for adapter in map(_adapter, rows)}
+
+
 async def save(connection: AsyncConnection, adapter: StoredAdapter, moves: Sequence[Move]) -> None:
     """Write the adapter as it is now, and how it came there. A new one that another transaction has
     written as well is a Collision."""

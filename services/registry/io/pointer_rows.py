@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, and_, select
+from sqlalchemy import Column, ColumnElement, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.registry.core.lifecycle import HELD
 from services.registry.core.moves import OPEN
 from services.registry.core.pointers import Pointer
 from services.registry.io.migration_tables import MIGRATIONS
@@ -49,6 +50,25 @@ async def settling(connection: AsyncConnection, base: BaseModelRecord) -> list[P
     """Versions whose checks or evaluation have not come to an end."""
     here = ADAPTERS.c.base_model_hash == base.base_model_hash
     return await _adapters(connection, and_(ADAPTERS.c.status.in_(_SETTLING), here))
+
+
+async def active(connection: AsyncConnection, base: BaseModelRecord, limit: int) -> list[str]:
+    """The first active versions by id."""
+    here = and_(of_base(base), ADAPTERS.c.status == "active")
+    query = select(ADAPTERS.c.adapter_id).where(here).order_by(ADAPTERS.c.adapter_id).limit(limit)
+    return list((await connection.execute(query)).scalars())
+
+
+async def count_active(connection: AsyncConnection, base: BaseModelRecord) -> int:
+    query = select(func.count()).where(of_base(base), ADAPTERS.c.status == "active")
+    return (await connection.execute(query)).scalar_one()
+
+
+async def held(connection: AsyncConnection, base: BaseModelRecord, after: str, limit: int | None) -> list[str]:
+    """The versions that replicas may hold, by id."""
+    here = and_(of_base(base), ADAPTERS.c.status.in_(HELD), ADAPTERS.c.adapter_id > after)
+    query = select(ADAPTERS.c.adapter_id).where(here).order_by(ADAPTERS.c.adapter_id).limit(limit)
+    return list((await connection.execute(query)).scalars())
 
 
 async def migrations(connection: AsyncConnection, base: BaseModelRecord) -> list[Pointer]:

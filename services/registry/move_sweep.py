@@ -1,0 +1,170 @@
+"""Items of migrations follow what becomes of adapters and aliases, whoever changes those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.registry import move_facts
+from services.registry.core.move_items import Item, Seen, settle
+from services.registry.core.move_plan import blocked
+from services.registry.core.moves import Migration
+from services.registry.core.records import StoredAdapter
+from services.registry.io import adapter_rows, base_model_rows, migration_rows, outbox_rows, usage_rows
+from services.registry.io.database import Database
+from services.registry.io.migration_rows import ItemFilter
+from services.registry.io.move_sights import PAGE, Sights, look
+from services.registry.io.notes import Note
+from shared.messages.desired import BaseModelRecord
+from shared.runtime.clock import Clock
+from shared.runtime.logs import get_logger
+
+_log = get_logger(__name__)
+
+TRAFFIC_S = 86400.0
+"""Over which traffic is measured."""
+_LOOK_AGAIN_S = 60.0
+"""A row that another registry commits late is missed by a glance at the last row numbers, and seen by then."""
+
+Steps = list[tuple[Item, Item]]
+"""Items as they were and as they are to be."""
+
+
+class _Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tables looked like when a migration was last gone through from end to end."""
+
+    changes: tuple[int, int]
+    migration: Migration
+    at_s: float
+
+
+class MoveSweep:
+    """Everything here may raise DatabaseUnavailable or Collision; what was not settled is settled the next time."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._glances: dict[str, _Glance] = {}
+
+    async def turn(self) -> None:
+        """Settle every open migration in which anything may have changed."""
+        async with self._database.read() as connection:
+            opened = await migration_rows.opened(connection)
+            changes = await migration_rows.last_changes(connection) if opened else (0, 0)
+        for migration in opened:
+            glance = _Glance(changes=changes, migration=migration, at_s=self._clock.wall_s())
+            if self._is_news(glance) and not await self.settle_all(migration):
+                self._glances[migration.migration_id] = glance
+
+    def _is_news(self, now: _Glance) -> bool:
+        before = self._glances.get(now.migration.migration_id)
+        if before is None or (before.changes, before.migration) != (now.changes, now.migration):
+            return True
+        return now.at_s - before.at_s >= _LOOK_AGAIN_S
+
+    async def settle_all(self, migration: Migration) -> bool:
+        """Also takes in adapters that have become active on the old base since. Whether anything was to be changed:
+        one change may call for the next."""
+        async with self._database.read() as connection:
+            fresh = await newcomers(connection, migration, self._clock.wall_s())
+        if fresh:
+            async with self._database.write() as connection:
+                await migration_rows.add_items(connection, fresh)
+        stirred, page = False, ItemFilter(limit=PAGE)
+        while items := await self._page(migration.migration_id, page):
+            stirred |= await self._settle(migration, items)
+            page = ItemFilter(limit=PAGE, after=items[-1].adapter_id)
+        return stirred
+
+    async def settle(self, migration: Migration, adapter_ids: Sequence[str]) -> None:
+        """Only these, at once: somebody waits for the answer."""
+        async with self._database.read() as connection:
+            items = await migration_rows.among(connection, migration.migration_id, adapter_ids)
+        await self._settle(migration, items)
+
+    async def _page(self, migration_id: str, page: ItemFilter) -> list[Item]:
+        async with self._database.read() as connection:
+            return await migration_rows.items(connection, migration_id, page)
+
+    async def _settle(self, migration: Migration, items: Sequence[Item]) -> bool:
+        now_s = self._clock.wall_s()
+        async with self._database.read() as connection:
+            steps = await _steps(connection, migration, items, now_s)
+        if not steps:
+            return False
+        async with self._database.write() as connection:
+            current = await migration_rows.find(connection, migration.migration_id, to_change=True)
+            if current is not None and current.state == migration.state:  # else what was decided may be wrong by now
+                await outbox_rows.append(connection, await take(connection, migration, steps), now_s)
+        return True
+
+
+async def newcomers(connection: AsyncConnection, migration: Migration, now_s: float) -> list[Item]:
+    """Items for the active adapters of the old base that have none yet."""
+    base = await base_model_rows.find(connection, migration.from_base_model_hash)
+    if base is None:
+        return []
+    tenants = await migration_rows.newcomers(connection, migration.migration_id, base)
+    rates = await usage_rows.rates(connection, list(tenants), now_s - TRAFFIC_S, now_s=now_s)
+    return [
+        Item(
+            migration_id=migration.migration_id,
+            adapter_id=adapter_id,
+            tenant_id=tenant_id,
+            state="planned",
+            reason="no alias means it",
+            updated_at_s=now_s,
+            requests_per_day=rates[adapter_id],
+        )
+        for adapter_id, tenant_id in tenants.items()
+    ]
+
+
+async def take(connection: AsyncConnection, migration: Migration, steps: Steps, actor: str = "") -> list[Note]:
+    """Write the steps that nobody else has taken; what is to be told of them."""
+    taken = [step for step in steps if await migration_rows.save_item(connection, *step)]
+    moved = [(was, now) for was, now in taken if was.state != now.state]
+    asked = [now for _, now in moved if now.state == "requested"]
+    adapters = await adapter_rows.among(connection, [item.adapter_id for item in asked])
+    requests = [move_facts.retrain_requested(migration, item, adapters[item.adapter_id]) for item in asked]
+    for _, now in moved:
+        _log.info("an adapter moved in its migration", adapter_id=now.adapter_id, state=now.state, reason=now.reason)
+    return [*(move_facts.item_moved(now, actor) for _, now in moved), *requests]
+
+
+async def _steps(connection: AsyncConnection, migration: Migration, items: Sequence[Item], now_s: float) -> Steps:
+    new = await base_model_rows.find(connection, migration.to_base_model_hash)
+    if new is None:
+        return []
+    sights = await look(connection, items, migration.to_base_model_hash)
+    adapters = await adapter_rows.among(connection, list(_to_be_asked(items, sights)))
+    steps = []
+    for item in items:
+        seen = _seen(item, sights, migration, _why_not(adapters.get(item.adapter_id), new))
+        if (now := settle(item, seen, now_s)) != item:
+            steps.append((item, now))
+    return steps
+
+
+def _to_be_asked(items: Iterable[Item], sights: Sights) -> Iterable[str]:
+    """Of these it matters whether they can be trained again."""
+    waiting = (item for item in items if item.state in ("planned", "held"))
+    return (item.adapter_id for item in waiting if sights.naming.get(item.adapter_id))
+
+
+def _why_not(adapter: StoredAdapter | None, new: BaseModelRecord) -> str | None:
+    return None if adapter is None else blocked(adapter, new)
+
+
+def _seen(item: Item, sights: Sights, migration: Migration, why_not: str | None) -> Seen:
+    naming = sights.naming.get(item.adapter_id, set())
+    moved = ({*item.aliases, *item.moved} & sights.moved) - naming
+    return Seen(
+        naming=tuple(sorted(naming)),
+        moved=tuple(sorted(moved)),
+        successors=tuple(sights.successors.get(item.adapter_id, ())),
+        blocked=why_not,
+        holding=migration.state != "running",
+    )
