@@ -22,12 +22,14 @@ from shared.bus.nats import connect
 from shared.bus.nats_provision import provision
 from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids
 from shared.contracts import catalog
+from shared.contracts.channel import PREFIX, Kind
 from shared.contracts.permissions import PROVISIONER
 from shared.contracts.streams import buckets, event_streams
 from shared.messages.adapters import AdapterRegistered
 from shared.messages.desired import TenantRecord
 from shared.messages.generation import Cancel
 from shared.messages.operations import AskState, HoldResult, LoadAdapter
+from shared.messages.usage import UsageBatch
 from tests.support.bus_samples import gateway_report, registered, sample
 from tests.support.bus_worlds import Heard, NatsWorld, until, world_of
 
@@ -241,6 +243,25 @@ async def test_provisioning_again_changes_nothing_and_a_changed_limit_is_applied
     monkeypatch.setattr(nats_provision, "event_streams", lambda: (replace(events, max_age_s=3600.0), *others))
     assert await provision(options) == {**dict.fromkeys(names, "kept"), events.name: "updated"}
     assert await provision(options) == dict.fromkeys(names, "kept")
+
+
+async def test_a_server_that_kept_all_facts_in_one_stream_gets_one_for_usage(
+    world: NatsWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, (events, usage) = world.server.options(PROVISIONER), event_streams()
+    await world.lose()
+    shutil.rmtree(tmp_path / "store")
+    await world.find()
+    everything = replace(events, subjects=(f"{PREFIX}.{Kind.EVENT.value}.>",))
+    monkeypatch.setattr(nats_provision, "event_streams", lambda: (everything,))
+    await provision(options)
+    monkeypatch.undo()
+    became = await provision(options)
+    assert (became[events.name], became[usage.name]) == ("updated", "created")
+    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
+    await gateway.publish(catalog.USAGE_RECORDED, sample(UsageBatch), message_id="g1-1")
+    await registry.consume(catalog.USAGE_RECORDED, "registry", heard)
+    await heard.reach(1)
 
 
 async def test_without_provisioning_the_error_says_what_is_missing(world: NatsWorld, tmp_path: Path) -> None:
