@@ -47,7 +47,10 @@ def parts_of(tensor_name: str) -> tuple[int, str, str] | None:
     No two names have the same parts: "layers.07" is no way to write layer 7.
     """
     match = _LORA.fullmatch(tensor_name)
-    return None if match is None else (int(match[1]), match[2], match[3])
+    if match is None:
+        return None
+    layer, module, side = match.groups()
+    return int(layer), module, side
 
 
 def half_of(tensor_name: str) -> Half | None:
