@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from sqlalchemy import select
 
 from services.registry.core.usage import RecentUsage
-from services.registry.io import usage_ledger, usage_rows
+from services.registry.io import usage_ledger, usage_rows, usage_sums
 from services.registry.io.database import Database
+from services.registry.io.usage_rows import UsageFilter
+from services.registry.io.usage_sums import TotalsFilter, WindowsFilter
 from services.registry.io.usage_tables import ADAPTER_STATS, TENANT_USAGE, USAGE
 from shared.messages.usage import UsageBatch
 from tests.support.usage_records import batch, record
@@ -83,3 +86,31 @@ async def test_old_records_and_windows_go_in_bounded_chunks_and_a_tenants_sums_s
         assert sorted((await connection.execute(select(USAGE.c.call_id))).scalars()) == ["c3", "c4"]
         assert len((await connection.execute(select(ADAPTER_STATS))).all()) == 3
         assert (await connection.execute(select(TENANT_USAGE.c.requests))).scalar_one() == 5
+
+
+async def test_pages_go_on_where_the_one_before_ended_also_between_requests_that_ended_at_once(
+    database: Database,
+) -> None:
+    await enter(database, batch(*(record(f"c{at}", at_s=1_764_000_000.1 + at // 3) for at in range(7))))
+    listed: list[str] = []
+    async with database.read() as connection:
+        wanted = UsageFilter(adapter_id="v1", limit=2)
+        while page := await usage_rows.listed(connection, wanted):
+            listed += [one.call_id for one in page]
+            wanted = msgspec.structs.replace(wanted, before=(page[-1].at_s, page[-1].call_id))
+    assert listed == ["c6", "c5", "c4", "c3", "c2", "c1", "c0"]
+
+
+async def test_large_sums_stay_whole_numbers(database: Database) -> None:
+    large = 2_000_000_000
+    await enter(database, batch(*(record(f"c{at}", completion_tokens=large, prompt_tokens=large) for at in range(4))))
+    async with database.read() as connection:
+        for by in usage_sums.BY:
+            [total] = await usage_sums.totals(connection, TotalsFilter(by=by, since_s=0.0, until_s=10.0))
+            assert (total.requests, total.completion_tokens) == (4, 4 * large)
+        [window] = await usage_sums.windows(connection, WindowsFilter(adapter_id="v1", since_s=0.0, before_s=60.0))
+        assert (window.requests, window.tokens) == (4, 4 * large)
+        day = await usage_sums.both(connection, "acme", 0)
+        assert (day.agrees, day.recorded.prompt_tokens) == (True, 4 * large)
+        assert [one.requests for one in await usage_rows.counted(connection, 0.0)] == [4]
+        assert not (await usage_sums.both(connection, "acme", 1)).is_used
