@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from services.registry.io import usage_ledger
-from services.registry.io.database import Database, DatabaseUnavailable
+from services.registry.io.database import Database, DatabaseUnavailable, Unstorable
 from services.registry.io.meters import Meters
 from shared.bus.port import Bus, Ids, Subscription
 from shared.contracts import catalog
 from shared.contracts.channel import Service
-from shared.messages.usage import UsageBatch
+from shared.messages.usage import UsageBatch, UsageRecord
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 
@@ -51,9 +53,23 @@ class UsageIntake:
 
     async def _on_batch(self, batch: UsageBatch, ids: Ids) -> None:
         """What it raises (a database that is away) brings the same batch again."""
-        async with self._database.write(announce=False) as connection:
-            new = await usage_ledger.enter(connection, batch)
+        try:
+            new = await self._enter(batch)
+        except Unstorable:
+            new = sum([await self._enter_or_drop(batch, record) for record in batch.records])
         self._meters.usage(new, len(batch.records) - new)
+
+    async def _enter(self, batch: UsageBatch) -> int:
+        async with self._database.write(announce=False) as connection:
+            return await usage_ledger.enter(connection, batch)
+
+    async def _enter_or_drop(self, batch: UsageBatch, record: UsageRecord) -> int:
+        """A record that no database takes must not cost those that came with it."""
+        try:
+            return await self._enter(msgspec.structs.replace(batch, records=(record,)))
+        except Unstorable as error:
+            _log.error("a usage record cannot be kept", call_id=record.call_id, error=error)
+            return 0
 
     async def _prune_records(self, before_s: float) -> int:
         async with self._database.write(announce=False) as connection:

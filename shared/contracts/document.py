@@ -68,7 +68,8 @@ def _where(channel: Channel[Any, Any]) -> str:
     ids = [f"{{{param}}}" for param in channel.params]
     if channel.kind is Kind.STATE:
         return f"bucket `{channel.bucket}`, key `{'.'.join(ids)}`"
-    return f"`{channel.subject(*ids)}`"
+    kept = f", stream `{channel.stream.value}`" if channel.kind is Kind.EVENT else ""
+    return f"`{channel.subject(*ids)}`{kept}"
 
 
 def _reader(reader: Reader) -> str:

@@ -109,6 +109,16 @@ async def test_a_registry_that_dies_between_commit_and_acknowledgement_counts_no
         assert await tokens_of(second, "acme") == 6
 
 
+async def test_a_record_that_no_database_takes_does_not_cost_those_beside_it(
+    alone: World, broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = batch(record("c1"), record("bad", prompt_tokens=1 << 63), record("c2"))
+    await broker.connect("gateway").publish(USAGE_RECORDED, told, message_id="g1-1")
+    await eventually(lambda: has(alone, "c1", "c2"))
+    [line] = [one for one in caplog.records if one.getMessage() == "a usage record cannot be kept"]
+    assert line.__dict__["lorafleet_fields"]["call_id"] == "bad"
+
+
 # -- operators' questions ------------------------------------------------------------------------------
 
 
