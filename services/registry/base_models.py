@@ -12,6 +12,7 @@ from services.registry.core.pointers import StillNeeded, decide_unneeded
 from services.registry.io import alias_rows, base_model_rows, outbox_rows, pointer_rows
 from services.registry.io.database import Database
 from services.registry.io.notes import Note, removal, value
+from services.registry.io.rows import Page
 from shared.contracts import catalog
 from shared.messages.desired import BaseModelRecord
 from shared.runtime.clock import Clock
@@ -48,15 +49,15 @@ class BaseModels:
             await outbox_rows.append(connection, notes, now_s)
         return SavedBaseModel(base_model=record, created=created)
 
-    async def listed(self) -> list[BaseModelRecord]:
+    async def listed(self, page: Page) -> list[BaseModelRecord]:
         """Those that are served."""
         async with self._database.read() as connection:
-            return await base_model_rows.listed(connection)
+            return await base_model_rows.listed(connection, page)
 
-    async def every(self) -> list[StoredBase]:
+    async def every(self, page: Page) -> list[StoredBase]:
         """Those that are retired as well."""
         async with self._database.read() as connection:
-            return await base_model_rows.every(connection)
+            return await base_model_rows.every(connection, page)
 
     async def retire(self, base_model_hash: str) -> StoredBase | StillNeeded | Denied:
         """Nothing is registered or deployed on it any more; done already, it stays done."""

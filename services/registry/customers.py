@@ -13,6 +13,7 @@ from services.registry.io import customer_rows, outbox_rows
 from services.registry.io.customer_rows import StoredKey
 from services.registry.io.database import Database
 from services.registry.io.notes import removal, value
+from services.registry.io.rows import Page
 from shared.contracts import catalog
 from shared.messages.desired import TenantRecord
 from shared.messages.identity import key_of
@@ -52,9 +53,9 @@ class Customers:
             await outbox_rows.append(connection, [value(catalog.TENANT, tenant, tenant.tenant_id)], now_s)
         return SavedTenant(tenant=tenant, created=created)
 
-    async def tenants(self) -> list[TenantRecord]:
+    async def tenants(self, page: Page) -> list[TenantRecord]:
         async with self._database.read() as connection:
-            return await customer_rows.tenants(connection)
+            return await customer_rows.tenants(connection, page)
 
     async def create_key(self, tenant_id: str, may_call_base: bool) -> NewKey | Denied:
         api_key = f"lf-{secrets.token_urlsafe(_KEY_BYTES)}"
@@ -74,9 +75,9 @@ class Customers:
             await outbox_rows.append(connection, [value(catalog.API_KEY, key.record, key.key_hash)], now_s)
         return NewKey(key_id=key.key_id, api_key=api_key, tenant_id=tenant_id, may_call_base=may_call_base)
 
-    async def keys(self) -> list[StoredKey]:
+    async def keys(self, page: Page) -> list[StoredKey]:
         async with self._database.read() as connection:
-            return await customer_rows.keys(connection)
+            return await customer_rows.keys(connection, page)
 
     async def revoke_key(self, key_id: str) -> Denied | None:
         """None once it is revoked; gateways hear of it within moments."""

@@ -19,7 +19,7 @@ def key_create(arguments: argparse.Namespace, admin: Admin, out: Output) -> None
 
 
 def key_list(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    out.rows(admin.get("/internal/keys")["keys"], _KEY_COLUMNS)
+    out.rows(admin.every("/internal/keys", "keys"), _KEY_COLUMNS)
 
 
 def key_revoke(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
@@ -35,4 +35,4 @@ def tenant_create(arguments: argparse.Namespace, admin: Admin, out: Output) -> N
 
 
 def tenant_list(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    out.rows(admin.get("/internal/tenants")["tenants"], ("tenant_id", "weight"))
+    out.rows(admin.every("/internal/tenants", "tenants"), ("tenant_id", "weight"))

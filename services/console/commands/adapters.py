@@ -64,7 +64,7 @@ def announce(admin: Admin, described: Described, identity: Identity, alias: str 
 def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     asked = {"tenant_id": arguments.tenant, "status": arguments.status}
     params = {name: value for name, value in asked.items() if value}
-    out.rows(admin.get("/internal/adapters", **params)["adapters"], _COLUMNS)
+    out.rows(admin.every("/internal/adapters", "adapters", **params), _COLUMNS)
 
 
 def show(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:

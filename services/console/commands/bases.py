@@ -19,7 +19,7 @@ _COLUMNS = ("name", "base_model_hash", "rank_classes", "max_context_tokens", "cr
 
 def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     if arguments.retired:
-        every = admin.get("/internal/base-models", retired="true")["base_models"]
+        every = admin.every("/internal/base-models", "base_models", retired="true")
         out.rows(every, (*_COLUMNS, "retired_at_s"))
     else:
         out.rows(_known(admin), _COLUMNS)
@@ -43,7 +43,7 @@ def add(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
 
 
 def retire(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    known = admin.get("/internal/base-models", retired="true")["base_models"]
+    known = admin.every("/internal/base-models", "base_models", retired="true")
     try:
         meant = base_meant(known, arguments.base)
     except Unclear as error:
@@ -72,5 +72,4 @@ def default_base(admin: Admin) -> str:
 
 
 def _known(admin: Admin) -> list[dict[str, Any]]:
-    bases: list[dict[str, Any]] = admin.get("/internal/base-models")["base_models"]
-    return bases
+    return admin.every("/internal/base-models", "base_models")

@@ -165,7 +165,7 @@ def _path(admin: Admin, arguments: argparse.Namespace, *, ended: bool = False) -
 
 def _base(admin: Admin, text: str) -> str:
     try:
-        return base_meant(admin.get("/internal/base-models")["base_models"], text)
+        return base_meant(admin.every("/internal/base-models", "base_models"), text)
     except Unclear as error:
         raise CommandFailed(str(error), USAGE) from error
 

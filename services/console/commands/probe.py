@@ -98,7 +98,7 @@ class Prober:
         settled(self._admin, canary.adapter_id, _ACTIVE_S)
 
     def _base_name(self, base_hash: str) -> str:
-        known = self._admin.get("/internal/base-models")["base_models"]
+        known = self._admin.every("/internal/base-models", "base_models")
         return str(next(base["name"] for base in known if base["base_model_hash"] == base_hash))
 
     async def _until_known(self, door: Door, names: set[str]) -> None:

@@ -46,6 +46,16 @@ class Admin:
     def get(self, path: str, **params: str) -> Any:
         return self._call("GET", path, params=params)
 
+    def every(self, path: str, name: str, **params: str) -> list[dict[str, Any]]:
+        """All rows of a list, page by page."""
+        rows: list[dict[str, Any]] = []
+        after: str | None = ""
+        while after is not None:
+            page = self.get(path, **params, **({"after": after} if after else {}))
+            rows.extend(page[name])
+            after = page.get("next")
+        return rows
+
     def post(self, path: str, body: object = None) -> Any:
         return self._call("POST", path, content=msgspec.json.encode({} if body is None else body))
 

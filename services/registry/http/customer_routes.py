@@ -9,6 +9,7 @@ from services.registry.core.bases import StoredBase
 from services.registry.core.pointers import StillNeeded
 from services.registry.http.bodies import BaseModelBody, KeyBody, TenantBody
 from services.registry.http.exchange import Problem, answer, body, granted, registry_of
+from services.registry.http.paging import page_of, paged
 from services.registry.http.pointing import in_use
 from services.registry.io.customer_rows import StoredKey
 
@@ -24,7 +25,9 @@ async def save_tenant(request: Request) -> Response:
 
 @router.get("/tenants")
 async def tenants(request: Request) -> Response:
-    return answer({"tenants": await registry_of(request).customers.tenants()})
+    page = page_of(request)
+    found = await registry_of(request).customers.tenants(page)
+    return paged("tenants", found, page, lambda tenant: tenant.tenant_id, msgspec.to_builtins)
 
 
 @router.post("/keys")
@@ -35,7 +38,8 @@ async def create_key(request: Request) -> Response:
 
 @router.get("/keys")
 async def keys(request: Request) -> Response:
-    return answer({"keys": [_shown(key) for key in await registry_of(request).customers.keys()]})
+    page = page_of(request)
+    return paged("keys", await registry_of(request).customers.keys(page), page, lambda key: key.key_id, _shown)
 
 
 @router.delete("/keys/{key_id}")
@@ -56,10 +60,12 @@ async def save_base_model(request: Request, base_model_hash: str) -> Response:
 @router.get("/base-models")
 async def base_models(request: Request) -> Response:
     """Those that are served; with `retired=true` the others too, each with `retired_at_s`."""
-    known = registry_of(request).base_models
+    known, page = registry_of(request).base_models, page_of(request)
     if request.query_params.get("retired") != "true":
-        return answer({"base_models": await known.listed()})
-    return answer({"base_models": [_shown_base(base) for base in await known.every()]})
+        found = await known.listed(page)
+        return paged("base_models", found, page, lambda base: base.name, msgspec.to_builtins)
+    every = await known.every(page)
+    return paged("base_models", every, page, lambda base: base.record.name, _shown_base)
 
 
 @router.post("/base-models/{base_model_hash}/retire")

@@ -9,7 +9,7 @@ from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.bases import StoredBase
-from services.registry.io.rows import columns_of
+from services.registry.io.rows import EVERYTHING, Page, columns_of
 from services.registry.io.tables import BASE_MODELS
 from shared.messages.desired import BaseModelRecord
 
@@ -27,14 +27,15 @@ async def stored(connection: AsyncConnection, base_model_hash: str, *, to_change
     return None if row is None else _stored(row)
 
 
-async def listed(connection: AsyncConnection) -> list[BaseModelRecord]:
+async def listed(connection: AsyncConnection, page: Page = EVERYTHING) -> list[BaseModelRecord]:
     """By name, without those that are retired."""
-    return [one.record for one in await every(connection) if one.retired_at_s is None]
+    query = select(BASE_MODELS).where(BASE_MODELS.c.retired_at_s.is_(None))
+    return [_stored(row).record for row in await connection.execute(page.of(query, BASE_MODELS.c.name))]
 
 
-async def every(connection: AsyncConnection) -> list[StoredBase]:
+async def every(connection: AsyncConnection, page: Page = EVERYTHING) -> list[StoredBase]:
     """By name, those that are retired as well."""
-    return [_stored(row) for row in await connection.execute(select(BASE_MODELS).order_by(BASE_MODELS.c.name))]
+    return [_stored(row) for row in await connection.execute(page.of(select(BASE_MODELS), BASE_MODELS.c.name))]
 
 
 async def names(connection: AsyncConnection) -> frozenset[str]:

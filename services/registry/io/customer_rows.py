@@ -6,7 +6,7 @@ import msgspec
 from sqlalchemy import delete, exists, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.io.rows import columns_of
+from services.registry.io.rows import EVERYTHING, Page, columns_of
 from services.registry.io.tables import API_KEYS, TENANTS
 from shared.messages.desired import ApiKeyRecord, TenantRecord
 
@@ -30,8 +30,8 @@ async def tenant_exists(connection: AsyncConnection, tenant_id: str) -> bool:
     return found.scalar_one()
 
 
-async def tenants(connection: AsyncConnection) -> list[TenantRecord]:
-    rows = await connection.execute(select(TENANTS).order_by(TENANTS.c.tenant_id))
+async def tenants(connection: AsyncConnection, page: Page = EVERYTHING) -> list[TenantRecord]:
+    rows = await connection.execute(page.of(select(TENANTS), TENANTS.c.tenant_id))
     return [TenantRecord(tenant_id=row.tenant_id, weight=row.weight) for row in rows]
 
 
@@ -45,8 +45,8 @@ async def save_tenant(connection: AsyncConnection, tenant: TenantRecord, now_s: 
     return True
 
 
-async def keys(connection: AsyncConnection) -> list[StoredKey]:
-    rows = await connection.execute(select(API_KEYS).order_by(API_KEYS.c.created_at_s, API_KEYS.c.key_id))
+async def keys(connection: AsyncConnection, page: Page = EVERYTHING) -> list[StoredKey]:
+    rows = await connection.execute(page.of(select(API_KEYS), API_KEYS.c.key_id))
     return [msgspec.convert(columns_of(row), StoredKey) for row in rows]
 
 
