@@ -144,6 +144,11 @@ isolation: $(INSTALLED) ## ten thousand requests, each with its own adapter's ma
 	OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.isolation --model "$$model" --requests $(or $(REQUESTS),$$requests) \
 	  --planted tests.support.sabotage
 
+.PHONY: cold-storm
+cold-storm: $(INSTALLED) ## a thousand first requests for cold adapters at once, and what pre-warming leaves of it
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	model=$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny"); $(PYTHON) -m loadtest.cold_storm --model "$$model"
+
 .PHONY: targets
 targets: $(INSTALLED) ## the figures in reports/ that fall short of their target
 	@$(PYTHON) -m loadtest.report

@@ -24,8 +24,8 @@ from services.replica_worker.settings import Settings
 from services.replica_worker.standing import Identity
 from services.replica_worker.text.tokenizer import Tokenizer
 from shared.bus.memory import MemoryBroker
-from shared.contracts.catalog import ADAPTER, ANSWER, CANCEL, FRAME, GATEWAY_REPORT, GENERATE, TENANT
-from shared.messages.desired import AdapterRecord, TenantRecord
+from shared.contracts.catalog import ADAPTER, ANSWER, ASSIGNMENT, CANCEL, FRAME, GATEWAY_REPORT, GENERATE, TENANT
+from shared.messages.desired import AdapterRecord, AssignmentShard, TenantRecord
 from shared.messages.generation import Accepted, Answer, Cancel, ChatMessage, Frame, GenerateRequest, Refused, Sampling
 from shared.messages.identity import key_of
 from shared.messages.pools import pool_id
@@ -33,10 +33,8 @@ from shared.messages.reports import GatewayReport
 from shared.runtime.clock import Clock
 from shared.runtime.metrics import Metrics
 from shared.store.file import FileStore
-from shared.store.port import weights_key
+from shared.store.port import ObjectStore, weights_key
 
-_REPLICA = "replica-1"
-_GATEWAY = "gateway-1"
 TICK_S, LEASE_S = 0.1, 1.0
 
 
@@ -65,6 +63,8 @@ class Told:
     ended_at_s: float | None = None
     tokens: int = 0
     failure: str = ""
+    retry_after_s: float | None = None
+    """Of a refusal."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -94,29 +94,43 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     base_model_hash: str
     settings: dict[str, int]
     """`slots`, `max_rows` and other whole numbers of the worker's settings."""
+    replica_id: str = "replica-1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What replicas can share."""
+
+    broker: MemoryBroker
+    store: ObjectStore
 
 
 class OneReplica:
-    def __init__(self, plan: Plan, engine: Engine, clock: Clock) -> None:
+    """Alone on a bus and a store of its own, a folder, unless it is given something else `around` it."""
+
+    def __init__(self, plan: Plan, engine: Engine, clock: Clock, around: Around | None = None) -> None:
         self.clock = clock
+        self._replica_id, self._gateway_id = plan.replica_id, f"gateway-of-{plan.replica_id}"
         self.folder = plan.folder
         self._pool = pool_id(plan.base_model_hash, 16)
         self._base_hash = plan.base_model_hash
         settings = Settings(
-            replica_id=_REPLICA,
+            replica_id=plan.replica_id,
             model_folder=plan.model_folder,
             store_url="file:///unused",
             cache_folder=plan.folder / "cache",
             **plan.settings,  # type: ignore[arg-type]
         )
-        broker = MemoryBroker()
+        around = around or Around(broker=MemoryBroker(), store=FileStore(plan.folder / "store"))
+        broker = around.broker
         bus = broker.connect("replica_worker")
         self._gateway, self._registry = broker.connect("gateway"), broker.connect("registry")
-        self._store = FileStore(plan.folder / "store")
-        self._frames = FrameSender(bus, FrameBook(_REPLICA, "first"), clock)
-        self._residency = ResidencyTeller(bus, ResidencyLog(_REPLICA, "first", self._pool), clock)
+        self._placement = broker.connect("placement")
+        self._store = around.store
+        self._frames = FrameSender(bus, FrameBook(plan.replica_id, "first"), clock)
+        self._residency = ResidencyTeller(bus, ResidencyLog(plan.replica_id, "first", self._pool), clock)
         identity = Identity(
-            replica_id=_REPLICA, incarnation="first", pool_id=self._pool, base_model_hash=self._base_hash
+            replica_id=plan.replica_id, incarnation="first", pool_id=self._pool, base_model_hash=self._base_hash
         )
         outside = Outside(
             identity=identity,
@@ -141,8 +155,8 @@ class OneReplica:
             for part in (self._frames, self._residency, self.replica):
                 await part.start()
                 ends.push_async_callback(part.stop)
-            ends.push_async_callback((await self._gateway.subscribe(ANSWER, self._on_answer, _GATEWAY)).close)
-            ends.push_async_callback((await self._gateway.subscribe(FRAME, self._on_frame, _GATEWAY)).close)
+            ends.push_async_callback((await self._gateway.subscribe(ANSWER, self._on_answer, self._gateway_id)).close)
+            ends.push_async_callback((await self._gateway.subscribe(FRAME, self._on_frame, self._gateway_id)).close)
             for every_s, do in ((TICK_S, self.replica.tick), (LEASE_S, self._renew)):
                 task = asyncio.create_task(self._again_and_again(every_s, do))
                 ends.push_async_callback(_ended, task)
@@ -153,7 +167,9 @@ class OneReplica:
 
     async def register(self, path: Path, spec: AdapterSpec) -> AdapterRecord:
         """Put an adapter's file into the store and tell the replica of it."""
-        content = await asyncio.to_thread(path.read_bytes)
+        return await self.register_bytes(await asyncio.to_thread(path.read_bytes), spec)
+
+    async def register_bytes(self, content: bytes, spec: AdapterSpec) -> AdapterRecord:
         digest = hashlib.sha256(content).hexdigest()
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -181,11 +197,15 @@ class OneReplica:
         """What the registry says of an adapter."""
         await self._registry.state(ADAPTER).put(record, key_of(record.adapter_id))
 
+    async def assign(self, shard: AssignmentShard) -> None:
+        """What placement would have it hold."""
+        await self._placement.state(ASSIGNMENT).put(shard, self._replica_id, str(shard.shard))
+
     async def send(self, ask: Ask) -> Told:
         told = self._told[ask.request_id] = Told(ask, self.clock.now_s())
         request = GenerateRequest(
             request_id=ask.request_id,
-            gateway_id=_GATEWAY,
+            gateway_id=self._gateway_id,
             tenant_id=ask.tenant_id,
             pool_id=self._pool,
             base_model_hash=self._base_hash,
@@ -195,8 +215,8 @@ class OneReplica:
             digest=None if ask.record is None else ask.record.digest,
             deadline_s=ask.deadline_s,
         )
-        answer_to = ANSWER.subject(_GATEWAY, ask.request_id)
-        await self._gateway.publish(GENERATE, request, _REPLICA, answer_to=answer_to)
+        answer_to = ANSWER.subject(self._gateway_id, ask.request_id)
+        await self._gateway.publish(GENERATE, request, self._replica_id, answer_to=answer_to)
         return told
 
     async def run(self, ask: Ask) -> Told:
@@ -206,8 +226,8 @@ class OneReplica:
         return told
 
     async def cancel(self, request_id: str) -> None:
-        cancel = Cancel(gateway_id=_GATEWAY, request_id=request_id)
-        cancelled = await self._gateway.ask(CANCEL, cancel, _REPLICA, timeout_s=10.0)
+        cancel = Cancel(gateway_id=self._gateway_id, request_id=request_id)
+        cancelled = await self._gateway.ask(CANCEL, cancel, self._replica_id, timeout_s=10.0)
         if cancelled.found:  # before it was accepted there is no stream that could say so
             self._end(self._told[request_id], "cancelled")
 
@@ -217,6 +237,7 @@ class OneReplica:
             case Accepted():
                 told.tier = answer.tier
             case Refused():
+                told.retry_after_s = answer.retry_after_s
                 self._end(told, answer.code)
 
     async def _on_frame(self, frame: Frame, ids: tuple[str, ...]) -> None:
@@ -234,8 +255,8 @@ class OneReplica:
         told.over.set()
 
     async def _renew(self) -> None:
-        report = GatewayReport(gateway_id=_GATEWAY, sequence=1, streams=0, requests=0, refused=0, tokens=0)
-        await self._gateway.publish(GATEWAY_REPORT, report, _GATEWAY)
+        report = GatewayReport(gateway_id=self._gateway_id, sequence=1, streams=0, requests=0, refused=0, tokens=0)
+        await self._gateway.publish(GATEWAY_REPORT, report, self._gateway_id)
 
     async def _again_and_again(self, every_s: float, do: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -88,7 +88,7 @@ LAYERS = (
     ),
     # A whole worker on a bus in memory, to measure what it decides and not what is around it.
     Layer(
-        r"loadtest\.(thrash|one_replica)",
+        r"loadtest\.(thrash|one_replica|cold_\w+|throttled_store)",
         own=("loadtest", "services.replica_worker", "shared"),
         others=_ANY,
     ),
@@ -117,7 +117,6 @@ WIRED = frozenset({
 """What only a `__main__` may call, besides every class of a service that waits for something."""
 
 SLEEPS_ON_PURPOSE: dict[str, str] = {
-    "tests/support/virtual_time.py": "is the clock itself, of a loop in which sleeping takes no time",
     "tests/support/waiting.py": "looks again at other processes, which cannot wake a test; ends at a deadline",
     "tests/support/nats_server.py": "knocks until a server listens, which it announces to nobody",
     "tests/support/bus_worlds.py": "looks again at what a bus client changes silently; ends at a deadline",

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from loadtest.one_replica import OneReplica, Plan
+from loadtest.virtual_time import LoopClock
 from services.replica_worker.engine.port import AdapterSpec
 from services.replica_worker.engine.timed.engine import TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
 from shared.messages.desired import AdapterRecord
-from tests.support.virtual_time import LoopClock
 
 BASE_HASH = "ba5e" * 16
 STEP_S = 0.050

@@ -9,11 +9,11 @@ import pytest
 
 from loadtest.one_replica import Ask, OneReplica, Told
 from loadtest.thrash import ThrashLoad, measure
+from loadtest.virtual_time import LoopClock, run_virtually
 from services.replica_worker.core.dispatch_view import DispatchPolicy
 from shared.messages.desired import AdapterRecord
 from tests.simulation.schedule_world import LOAD_S, STEP_S, plan, timed, world, write_adapters
 from tests.support.tiny_model import tiny_model_once
-from tests.support.virtual_time import LoopClock, run_virtually
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 
 from services.replica_worker.core.assignment import Assignment, fold, without
@@ -12,7 +13,7 @@ from services.replica_worker.means import Means
 from services.replica_worker.reporting.reports import held_adapters
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.bus.port import Change
-from shared.messages.desired import AssignmentShard
+from shared.messages.desired import AssignedAdapter, AssignmentShard
 from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger
 
@@ -27,6 +28,8 @@ class Convergence:
 
     def __init__(self, means: Means, limits: Limits) -> None:
         self.assignment = Assignment()
+        self._wanted: Mapping[AdapterKey, AssignedAdapter] = {}
+        """Of that assignment."""
         self._by = means
         self._limits = limits
         self._stirred = asyncio.Event()
@@ -37,6 +40,7 @@ class Convergence:
             self.assignment = without(self.assignment, int(change.ids[1]))
         else:
             self.assignment = fold(self.assignment, change.value)
+        self._wanted = self.assignment.wanted()
         _log.info("an assignment arrived", reason=self.assignment.reason)
         self.stir()
 
@@ -81,19 +85,20 @@ class Convergence:
 
     def plan(self) -> Plan:
         by, loader = self._by, self._by.loader
-        table, wanted = loader.slots.table, self.assignment.wanted()
+        table, wanted = loader.slots.table, self._wanted
         concerned = held_adapters(by) | wanted.keys()
+        records = by.records.of(concerned)
         held = Held(
             gpu=frozenset(table.resident),
             ram=frozenset(loader.ram.budget.held),
             disk=frozenset(loader.disk.budget.held),
-            in_use=frozenset(key for key in concerned if key in self._under_way or loader.in_use(key)),
+            in_use=loader.all_in_use(by.records.keys_of) | self._under_way.keys(),
             empty_slots=table.empty,
         )
         known = Known(
-            size_bytes={key: record.size_bytes for key, record in by.records.of(concerned).items()},
+            size_bytes={key: record.size_bytes for key, record in records.items()},
             ram_bytes=loader.ram.sizes,
-            leaving=by.records.leaving(concerned),
+            leaving=by.records.leaving(records.values()),
             blocked=loader.failures.blocked(by.clock.now_s()),
         )
         return converge(wanted, held, known, self._limits)
@@ -121,7 +126,7 @@ class Convergence:
 
     async def _drop(self, action: Action) -> bool:
         twins = self._by.records.keys_of(action.key.digest)
-        others = twins - self._by.records.leaving(twins)
+        others = twins - self._by.records.leaving(self._by.records.of(twins).values())
         refused = await self._by.loader.drop(action.key, keep_file=bool(others))
         if refused is None:
             _log.info("an adapter that nobody needs here has left this replica", adapter_id=action.key.adapter_id)

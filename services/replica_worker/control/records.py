@@ -60,9 +60,9 @@ class RecordBook:
         """The records of those that have one."""
         return {key: self._by_key[key] for key in keys if key in self._by_key}
 
-    def leaving(self, keys: Iterable[AdapterKey]) -> frozenset[AdapterKey]:
+    def leaving(self, records: Iterable[AdapterRecord]) -> frozenset[AdapterKey]:
         """Those that nothing may newly ask for or that nobody is expected to, and all whose record is gone."""
-        return self._gone.union(key for key, record in self.of(keys).items() if _is_leaving(record))
+        return self._gone.union(record.key for record in records if _is_leaving(record))
 
     def forget_gone(self, is_held: Callable[[AdapterKey], bool]) -> frozenset[AdapterKey]:
         """Adapters whose record is gone are remembered until nothing of them `is_held`; returns the others."""

@@ -7,7 +7,10 @@ import msgspec
 from shared.messages.generation import GenerateRequest
 from shared.messages.identity import AdapterKey
 
-from .tokens import retry_after_s
+from .tokens import LONGEST_RETRY_S, retry_after_s
+
+FETCHING_SHARE = 0.8
+"""How much of the time to its first token a request may spend on a fetch: the rest is for its slot and its turn."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +33,10 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     """Why the replica is not ready; "" if it is."""
     draining: bool
     waiting: int
+    fetch_wait_s: float = 0.0
+    """How long its adapter takes to come from the store, behind all that others wait for; 0 if it is here or comes."""
+    turned_away_wait_s: float = 0.0
+    """How long those take who were sent away for that before."""
     queue_limit: int
     tokens_in_flight: int
     tokens_per_s: float
@@ -57,5 +64,12 @@ def admit(request: GenerateRequest, door: Door) -> Refusal | None:
         return Refusal(
             code="overloaded", elsewhere=True, reason=f"{door.waiting} requests are waiting here already.",
             retry_after_s=retry_after_s(door.tokens_in_flight, door.tokens_per_s),
+        )  # fmt: skip
+    late_s = door.fetch_wait_s - FETCHING_SHARE * request.deadline_s
+    if late_s > 0:
+        return Refusal(
+            code="overloaded", elsewhere=True,
+            retry_after_s=min(LONGEST_RETRY_S, max(1.0, late_s + door.turned_away_wait_s)),
+            reason=f"So many adapters are being fetched here that this one would take {door.fetch_wait_s:.0f} s.",
         )  # fmt: skip
     return None

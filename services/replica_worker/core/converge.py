@@ -27,6 +27,10 @@ AT_ONCE: Mapping[Step, int] = {Step.FETCH: 2, Step.READ: 1, Step.LOAD: 1}
 """At most half of what a replica does of each at once, so that loads of requests never wait for all of it."""
 
 
+_NOT_ON_DISK, _NOT_IN_RAM = "assigned, and not on disk", "assigned to RAM or higher, and not there"
+_SLOT_EMPTY = "assigned to gpu, and a slot is empty"
+
+
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     step: Step
     key: AdapterKey
@@ -129,12 +133,12 @@ def _raises(
         if key in held.gpu or key in held.in_use:
             continue
         if key not in held.ram and key.digest not in held.disk and key in on_disk:
-            actions.append(Action(step=Step.FETCH, key=key, reason=f"assigned to {each.tier}, not on disk"))
+            actions.append(Action(step=Step.FETCH, key=key, reason=_NOT_ON_DISK))
         if key not in held.ram and key in in_ram:
-            actions.append(Action(step=Step.READ, key=key, reason=f"assigned to {each.tier}, not in RAM"))
+            actions.append(Action(step=Step.READ, key=key, reason=_NOT_IN_RAM))
         if each.tier == "gpu" and slots > 0 and (key in held.ram or key in in_ram):
             slots -= 1
-            actions.append(Action(step=Step.LOAD, key=key, reason="assigned to gpu, and a slot is empty"))
+            actions.append(Action(step=Step.LOAD, key=key, reason=_SLOT_EMPTY))
     return actions
 
 

@@ -139,6 +139,11 @@ class SlotTable:
         return key in self.awaited or (index is not None and not self._slots[index].idle)
 
     @property
+    def all_in_use(self) -> frozenset[AdapterKey]:
+        """Every adapter of which the same is true."""
+        return frozenset(self.awaited).union(slot.key for slot in self._slots if slot.key and not slot.idle)
+
+    @property
     def resident(self) -> tuple[AdapterKey, ...]:
         return tuple(slot.key for slot in self._slots if slot.state is SlotState.READY and slot.key)
 

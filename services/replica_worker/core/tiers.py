@@ -131,6 +131,10 @@ class ByteBudget(Generic[K]):
         return entry is not None and (entry.arriving or entry.pins > 0)
 
     @property
+    def all_in_use(self) -> frozenset[K]:
+        return frozenset(key for key, entry in self._entries.items() if entry.arriving or entry.pins)
+
+    @property
     def busy(self) -> bool:
         """Something is pinned or on its way."""
         return any(entry.arriving or entry.pins for entry in self._entries.values())

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+LONGEST_RETRY_S = 30.0
+
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """How a request fits the context: it may still produce `max_tokens`."""
@@ -78,4 +80,4 @@ def retry_after_s(queued_tokens: int, tokens_per_s: float) -> float:
     """How long what is promised will take at the present rate; between 1 s and 30 s, 1 s if unknown."""
     if tokens_per_s <= 0:
         return 1.0
-    return min(30.0, max(1.0, queued_tokens / tokens_per_s))
+    return min(LONGEST_RETRY_S, max(1.0, queued_tokens / tokens_per_s))

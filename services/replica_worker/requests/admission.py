@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import nullcontext
 
 import msgspec
 
 from services.replica_worker.control.records import UNUSABLE
 from services.replica_worker.core.admission import Door, Refusal, admit
+from services.replica_worker.core.pace import TurnedAway
 from services.replica_worker.core.tokens import TooLong, fit
 from services.replica_worker.engine.port import EngineRequest
 from services.replica_worker.means import Means
@@ -37,9 +39,13 @@ class Admission:
     def __init__(self, means: Means, dispatcher: Dispatcher) -> None:
         self._by = means
         self._dispatcher = dispatcher
+        self._turned_away = TurnedAway()
 
-    def at_the_door(self, request: GenerateRequest, waiting: int) -> Refusal | None:
-        by = self._by
+    def at_the_door(self, running: Running, waiting: int, others: Iterable[Running]) -> Refusal | None:
+        """`waiting` requests have no row, of all the `others` that are here."""
+        by, now_s = self._by, self._by.clock.now_s()
+        to_fetch = self._to_fetch(running, others)
+        pace = by.loader.disk.pace
         door = Door(
             pool_id=by.identity.pool_id,
             base_model_hash=by.identity.base_model_hash,
@@ -47,11 +53,26 @@ class Admission:
             not_ready=by.standing.not_ready,
             draining=bool(by.standing.draining),
             waiting=waiting,
+            fetch_wait_s=pace.wait_s(sum(to_fetch)),
+            turned_away_wait_s=self._turned_away.wait_s(now_s),
             queue_limit=by.queue_limit,
             tokens_in_flight=by.promises.total,
-            tokens_per_s=by.rate.per_s(by.clock.now_s()),
+            tokens_per_s=by.rate.per_s(now_s),
         )
-        return admit(request, door)
+        refusal = admit(running.request, door)
+        if refusal is not None and to_fetch:
+            self._turned_away.add(pace.wait_s(to_fetch[0]), now_s)
+        return refusal
+
+    def _to_fetch(self, running: Running, others: Iterable[Running]) -> list[int]:
+        """The sizes in bytes of its own adapter and of all that others wait for; nothing if it is here or comes."""
+        loader, key = self._by.loader, running.key
+        if key is None or loader.tier_of(key) != "remote":
+            return []
+        coming = {each.key for each in others if each.key is not None and loader.tier_of(each.key) == "remote"}
+        if key in coming or (own := self._by.records.get(key)) is None:
+            return []
+        return [own.size_bytes, *(record.size_bytes for record in self._by.records.of(coming).values())]
 
     async def prepare(self, running: Running) -> EngineRequest:
         """What the engine is to run, once it is its turn; `running` then holds its text, its counts and its slot

@@ -54,7 +54,7 @@ class Generation:
             self._open.stop(running, "cancelled")
 
     async def _take_in(self, running: Running) -> None:
-        if (refusal := self._admission.at_the_door(running.request, self.waiting)) is not None:
+        if (refusal := self._admission.at_the_door(running, self.waiting, self._open)) is not None:
             await self._open.refuse(running, refusal)
             return
         self._open.add(running)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from shared.messages.identity import AdapterKey
@@ -20,6 +20,10 @@ class Demand:
     def awaits(self, key: AdapterKey) -> bool:
         """A request waits for it, and has no reference on a slot yet."""
         return key in self._awaited
+
+    @property
+    def awaited(self) -> Collection[AdapterKey]:
+        return self._awaited.keys()
 
     async def calm(self) -> None:
         """Returns when nobody waits for an adapter."""

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from services.replica_worker.core.pace import Pace
 from services.replica_worker.core.tiers import ByteBudget, NoRoom
 from services.replica_worker.io.disk import DiskFiles, DiskRefused, FileDamaged
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
@@ -37,6 +38,7 @@ class DiskTier:
         on_change: Callable[[str], None],
     ) -> None:
         self.budget = budget
+        self.pace = Pace()
         self._shelf = Shelf("on disk", budget, clock)
         self._files = files
         self._store = store
@@ -111,8 +113,7 @@ class DiskTier:
             try:
                 self._remove(evicted)
                 self._discard_stale()
-                fetch = partial(self._store.read, record.store_key)
-                size_bytes = await self._files.write(record.digest, fetch, record.size_bytes)
+                size_bytes = await self._receive(record)
             except BaseException as error:
                 self._give_up(record)
                 if (explained := _explained(error, record)) is None:
@@ -120,6 +121,17 @@ class DiskTier:
                 raise explained from error
             self._remove(self._shelf.arrived(record.digest, size_bytes))
         self._on_change(record.digest)
+
+    async def _receive(self, record: AdapterRecord) -> int:
+        """Its size in bytes; raises what the store or the disk does."""
+        size_bytes = 0
+        self.pace.began(self._clock.now_s())
+        try:
+            fetch = partial(self._store.read, record.store_key)
+            size_bytes = await self._files.write(record.digest, fetch, record.size_bytes)
+        finally:
+            self.pace.ended(size_bytes, self._clock.now_s())
+        return size_bytes
 
     def _give_up(self, record: AdapterRecord) -> None:
         """For now: what did arrive may be of use to the next attempt, and counts until then."""

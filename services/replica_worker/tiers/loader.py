@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from services.replica_worker.core.slot_decisions import Resident
@@ -166,6 +166,12 @@ class Loader:
         if key == self.merged or self.demand.awaits(key):
             return True
         return self.slots.table.in_use(key) or self.ram.budget.in_use(key) or self.disk.budget.in_use(key.digest)
+
+    def all_in_use(self, keys_of: Callable[[str], frozenset[AdapterKey]]) -> frozenset[AdapterKey]:
+        """Every adapter of which the same is true; `keys_of` names those with the same bytes."""
+        on_disk = (keys_of(digest) for digest in self.disk.budget.all_in_use)
+        merged = frozenset() if self.merged is None else frozenset({self.merged})
+        return merged.union(self.slots.table.all_in_use, self.ram.budget.all_in_use, self.demand.awaited, *on_disk)
 
     async def close(self) -> None:
         await self.slots.close()

@@ -11,6 +11,7 @@ from services.replica_worker.core.admission import Door, admit
 from services.replica_worker.core.evaluation import Distribution, judge
 from services.replica_worker.core.failures import FailureMemory, Why
 from services.replica_worker.core.leases import GatewayLeases
+from services.replica_worker.core.pace import Pace, TurnedAway
 from services.replica_worker.core.residency import ResidencyLog
 from services.replica_worker.core.tokens import Budget, Promises, Rate, TooLong, fit, retry_after_s
 from shared.contracts.catalog import GENERATE, REPLICA_RESIDENCY
@@ -61,6 +62,52 @@ def test_a_rate_halves_in_silence_and_finds_the_true_one() -> None:
 )
 def test_the_wait_is_what_the_queue_takes(tokens: int, rate: float, wait_s: float) -> None:
     assert retry_after_s(tokens, rate) == wait_s
+
+
+def test_a_pace_is_assumed_and_then_measured_though_fetches_that_run_at_once_end_in_bunches() -> None:
+    pace = Pace(assumed_bytes_per_s=200.0)
+    assert pace.wait_s(1_000) == 5.0
+    found = []
+    for bunch in range(100):
+        for _ in range(4):
+            pace.began(bunch * 8.0)
+        for _ in range(4):
+            pace.ended(100, bunch * 8.0 + 8.0)
+            found.append(pace.wait_s(1_000))
+    assert all(wait_s == pytest.approx(20.0, rel=0.12) for wait_s in found[-40:]), "50 bytes a second"
+
+
+def test_time_in_which_nothing_is_fetched_does_not_count_and_a_failed_fetch_does() -> None:
+    pace = Pace(assumed_bytes_per_s=100.0)
+    for at_s in (0.0, 1_000.0, 2_000.0):
+        pace.began(at_s)
+        pace.ended(100, at_s + 1.0)
+    assert pace.wait_s(100) == pytest.approx(1.0)
+    pace.began(3_000.0)
+    pace.ended(0, 3_010.0)
+    assert pace.wait_s(100) > 2.0
+
+
+def test_those_turned_away_are_told_to_come_one_after_another_and_the_wait_passes() -> None:
+    away = TurnedAway()
+    for _ in range(3):
+        away.add(2.0, 10.0)
+    assert (away.wait_s(10.0), away.wait_s(13.0), away.wait_s(99.0)) == (6.0, 3.0, 0.0)
+    away.add(2.0, 13.0)
+    assert away.wait_s(13.0) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "before_s", "retry_s"),
+    [(0.0, 0.0, None), (48.0, 99.0, None), (48.5, 0.0, 1.0), (53.0, 0.0, 5.0), (53.0, 4.0, 9.0), (900.0, 0.0, 30.0)],
+)
+def test_a_fetch_that_would_take_longer_than_the_client_waits_is_refused_with_an_honest_retry(
+    wait_s: float, before_s: float, retry_s: float | None
+) -> None:
+    door = msgspec.structs.replace(DOOR, fetch_wait_s=wait_s, turned_away_wait_s=before_s)
+    refusal = admit(msgspec.structs.replace(REQUEST, deadline_s=60.0), door)
+    assert (refusal.retry_after_s if refusal else None) == retry_s
+    assert refusal is None or (refusal.code, refusal.elsewhere) == ("overloaded", True)
 
 
 def test_a_lease_ends_after_silence_and_is_told_once() -> None:
