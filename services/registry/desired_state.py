@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core import lifecycle, records
+from services.registry.core.aliases import AliasState
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows, alias_rows, base_model_rows, customer_rows
 from services.registry.io.adapter_rows import AdapterFilter
+from services.registry.io.alias_rows import AliasFilter
 from shared.contracts import catalog
 from shared.contracts.channel import Channel
 from shared.messages.desired import AliasTarget, BaseModelRecord
 from shared.messages.identity import key_of
+
+_PAGE = 500
 
 Values = dict[tuple[str, ...], Any]
 
@@ -22,8 +27,7 @@ Values = dict[tuple[str, ...], Any]
 async def desired_state(connection: AsyncConnection) -> list[tuple[Channel[Any, Any], Values]]:
     """Bucket by bucket, in an order in which nothing refers to what comes later."""
     bases = {base.base_model_hash: base for base in await base_model_rows.listed(connection)}
-    held = await adapter_rows.listed(connection, AdapterFilter(statuses=lifecycle.HELD))
-    adapters = {adapter.adapter_id: adapter for adapter in held}
+    adapters = {adapter.adapter_id: adapter async for adapter in _held(connection)}
     return [
         (catalog.BASE_MODEL, {(key,): base for key, base in bases.items()}),
         (catalog.TENANT, {(tenant.tenant_id,): tenant for tenant in await customer_rows.tenants(connection)}),
@@ -33,12 +37,30 @@ async def desired_state(connection: AsyncConnection) -> list[tuple[Channel[Any, 
     ]
 
 
+async def _held(connection: AsyncConnection) -> AsyncIterator[StoredAdapter]:
+    """A page at a time, by an index: others have their turns in between."""
+    for status in lifecycle.HELD:
+        wanted = AdapterFilter(statuses=(status,), limit=_PAGE)
+        while page := await adapter_rows.listed(connection, wanted):
+            for adapter in page:
+                yield adapter
+            wanted = msgspec.structs.replace(wanted, after=page[-1].adapter_id)
+
+
+async def _named(connection: AsyncConnection) -> AsyncIterator[AliasState]:
+    wanted = AliasFilter(limit=_PAGE)
+    while page := await alias_rows.listed(connection, wanted):
+        for state in page:
+            yield state
+        wanted = msgspec.structs.replace(wanted, after=page[-1].alias)
+
+
 async def _aliases(
     connection: AsyncConnection, held: Mapping[str, StoredAdapter], bases: Mapping[str, BaseModelRecord]
 ) -> Values:
     """Also those whose adapter replicas no longer hold: a request then learns that, instead of a 404."""
     targets: dict[str | None, AliasTarget | None] = {None: None}
-    states = await alias_rows.listed(connection)
+    states = [state async for state in _named(connection)]
     for adapter_id in {name for state in states for name in state.named}:
         adapter = held.get(adapter_id) or await adapter_rows.find(connection, adapter_id)
         if adapter is not None:
