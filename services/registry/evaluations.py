@@ -98,8 +98,8 @@ class Evaluations:
     async def _advance_safely(self, adapter_id: str) -> bool:
         """Whatever goes wrong here is tried again; the deadline of the adapter ends it."""
         try:
-            async with self._turns:
-                return await self._advance(adapter_id)
+            async with self._turns, self._database.alone(f"evaluation of {adapter_id}") as granted:
+                return granted and await self._advance(adapter_id)
         except (DatabaseUnavailable, Collision) as error:
             _log.warning("an evaluation waits for the database", error=error)
         except Exception as error:
