@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 
 from services.console.commands import aliases
 from services.console.core.probing import seconds_of
-from services.console.leaves import group, leaf
+from services.console.leaves import group, leaf, login
 
 
 def add_aliases(commands: argparse._SubParsersAction) -> None:
@@ -38,7 +37,7 @@ def add_aliases(commands: argparse._SubParsersAction) -> None:
 def _change(words: argparse._SubParsersAction, name: str, run: object, summary: str) -> argparse.ArgumentParser:
     made = leaf(words, name, run, summary)
     made.add_argument("alias")
-    made.add_argument("--by", default=_login(), help="who changes it (default: who is logged in)")
+    made.add_argument("--by", default=login(), help="who changes it (default: who is logged in)")
     made.add_argument("--reason", default="")
     return made
 
@@ -62,10 +61,3 @@ def _seconds(text: str) -> float:
         return seconds_of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "operator"

@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 
 from services.console.alias_arguments import add_aliases
-from services.console import migrate_words
 from services.console.commands import access, adapters, bases, fleet
 from services.console.core.probing import seconds_of
 from services.console.leaves import group as _group
 from services.console.leaves import leaf as _leaf
 from services.console.leaves import plain as _plain
+from services.console.migrate_arguments import add_migrate
 from services.console.usage_arguments import add_usage
 from shared.messages.adapters import STATES
 
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     _access(commands)
     add_usage(commands)
     _merging(commands)
-    migrate_words.add(_group(commands, "migrate", "move to another base model"), _leaf)
+    add_migrate(commands)
     return root
 
 

@@ -102,6 +102,7 @@ class Registrations:
                 tenant_known=await customer_rows.tenant_exists(connection, announced.tenant_id),
                 base=await base_model_rows.find(connection, announced.base_model_hash),
                 base_names=await base_model_rows.names(connection),
+                predecessor_tenant_id=await adapter_rows.tenant_of(connection, announced.predecessor_id),
             )
         return known, around
 

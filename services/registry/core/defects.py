@@ -43,6 +43,7 @@ Code = Literal[
     "pattern_unused",
     "pickle_refused",
     "predecessor_invalid",
+    "predecessor_unknown",
     "rank_invalid",
     "rank_too_high",
     "shape_invalid",

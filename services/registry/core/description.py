@@ -33,11 +33,13 @@ _OF_ALIAS: Mapping[str, tuple[Code, str]] = {
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the registry knows that an announcement must agree with. `base` is None for an unknown hash."""
+    """What the registry knows that an announcement must agree with. `base` is None for an unknown hash,
+    `predecessor_tenant_id` for a predecessor that there is not."""
 
     tenant_known: bool
     base: BaseModelRecord | None
     base_names: frozenset[str]
+    predecessor_tenant_id: str | None = None
 
 
 def largest_rank(announced: AdapterRegistered) -> int:
@@ -57,6 +59,7 @@ def check_description(announced: AdapterRegistered, around: Surroundings) -> tup
         *_check_checksum(announced.checksum),
         *_check_alias(announced, around.base_names),
         *_check_origin(announced),
+        *_check_predecessor(announced, around.predecessor_tenant_id),
     )
 
 
@@ -155,6 +158,16 @@ def _check_alias(announced: AdapterRegistered, base_names: frozenset[str]) -> It
     if fault is not None:
         code, allowed = _OF_ALIAS.get(fault.code, _OF_ALIAS["alias_invalid"])
         yield defect(code, fault.message, "alias", found=announced.alias, allowed=allowed)
+
+
+def _check_predecessor(announced: AdapterRegistered, tenant_id: str | None) -> Iterator[Defect]:
+    """It may be on another base, and in any state. Another tenant's is told from none at all by nobody."""
+    before, allowed = announced.predecessor_id, "an adapter of the same tenant"
+    if before is None or not is_adapter_id(before):
+        return
+    if before == announced.adapter_id or tenant_id != announced.tenant_id:
+        message = f"Tenant {quoted(announced.tenant_id)} has no adapter {quoted(before)} that this one could follow."
+        yield defect("predecessor_unknown", message, "predecessor_id", found=before, allowed=allowed)
 
 
 def _check_origin(announced: AdapterRegistered) -> Iterator[Defect]:

@@ -14,6 +14,7 @@ from services.registry.core.records import StoredAdapter
 from services.registry.io.rows import columns_of
 from services.registry.io.tables import ADAPTER_STATES, ADAPTERS, EVALUATIONS
 from shared.messages.adapters import AdapterRegistered
+from shared.messages.identity import is_adapter_id
 from shared.messages.operations import Evaluation
 
 _ANNOUNCED = AdapterRegistered.__struct_fields__
@@ -42,6 +43,14 @@ async def listed(connection: AsyncConnection, wanted: AdapterFilter) -> list[Sto
     if wanted.statuses:
         query = query.where(ADAPTERS.c.status.in_(wanted.statuses))
     return [_adapter(row) for row in await connection.execute(query.limit(wanted.limit))]
+
+
+async def tenant_of(connection: AsyncConnection, adapter_id: str | None) -> str | None:
+    """None if there is no such adapter, or it is no id at all."""
+    if adapter_id is None or not is_adapter_id(adapter_id):
+        return None
+    query = select(ADAPTERS.c.tenant_id).where(ADAPTERS.c.adapter_id == adapter_id)
+    return (await connection.execute(query)).scalar_one_or_none()
 
 
 async def among(connection: AsyncConnection, adapter_ids: Sequence[str]) -> dict[str, StoredAdapter]:

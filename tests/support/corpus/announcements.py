@@ -59,4 +59,7 @@ ANNOUNCEMENTS: dict[str, Bad] = {
         faults=faults(("predecessor_invalid", "predecessor_id"), ("dataset_uri_invalid", "dataset_uri")),
         said={"predecessor_id": "a/../b", "dataset_uri": "s3://a\0b"},
     ),
+    "a predecessor that there is not": Bad(
+        faults=faults(("predecessor_unknown", "predecessor_id")), said={"predecessor_id": "nobody"}
+    ),
 }
