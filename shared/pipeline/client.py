@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -66,9 +67,29 @@ class Pipeline:
             how_far = f"is still {status}" if status else "has no outcome that was told"
             raise OutcomeUnknown(f"{announced.adapter_id} {how_far} after {timeout_s:g} s.", status) from error
 
+    async def announce(self, announced: AdapterRegistered) -> Known | Rejected:
+        """POST an announcement: the adapter once its file is checked, whatever is still to come. Raises
+        Unreachable, Refused."""
+        known = await self._post(announced)
+        if isinstance(known, Rejected):
+            return known
+        checked = await self._until(known, lambda now: now.status != "registered", lambda now: None)
+        return checked.outcome if isinstance(checked.outcome, Rejected) else checked
+
     async def state(self, adapter_id: str) -> Known | None:
         """Where an adapter stands, None for an unknown one. Raises Unreachable, Refused."""
         return await self._asked.get(f"/internal/adapters/{quote(adapter_id, safe='')}", Known)
+
+    async def known(self, tenant_id: str) -> dict[str, Known]:
+        """All adapters of a tenant, by their ids. Raises Unreachable, Refused."""
+        found: dict[str, Known] = {}
+        after = ""
+        while True:
+            page = await self._asked.get("/internal/adapters", _Page, tenant_id=tenant_id, after=after)
+            found |= {one.adapter_id: one for one in page.adapters} if page else {}
+            if page is None or page.next is None:
+                return found
+            after = page.next
 
     @property
     def _asked(self) -> Door:
@@ -98,21 +119,36 @@ class Pipeline:
             following.saw(known)
 
     async def _by_post(self, following: _Following) -> Outcome:
-        announced = following.announced
+        known = await self._post(following.announced)
+        if isinstance(known, Rejected):
+            return known
+        settled = await self._until(known, lambda now: now.outcome is not None, following.saw)
+        assert settled.outcome is not None
+        return settled.outcome
+
+    async def _post(self, announced: AdapterRegistered) -> Known | Rejected:
         try:
-            known = await self._asked.post("/internal/adapters", announced, Known)
+            return await self._asked.post("/internal/adapters", announced, Known)
         except Refused as refused:
             if refused.status == 409 or refused.defects:
                 return _rejected(announced.adapter_id, refused)
             raise
+
+    async def _until(self, known: Known, enough: Callable[[Known], bool], saw: Callable[[Known], None]) -> Known:
+        """Look again, less and less often, until it is enough."""
         look_s = _FIRST_LOOK_S
-        while (outcome := known.outcome) is None:
-            following.saw(known)
+        while True:
+            saw(known)
+            if enough(known):
+                return known
             await asyncio.sleep(look_s)
             look_s = min(2 * look_s, _LONGEST_LOOK_S)
-            known = await self.state(announced.adapter_id) or known
-        following.saw(known)
-        return outcome
+            known = await self.state(known.adapter_id) or known
+
+
+class _Page(msgspec.Struct, frozen=True):
+    adapters: list[Known]
+    next: str | None
 
 
 class _Following:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
+import shutil
+import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,8 +14,12 @@ from urllib.parse import quote
 from services.console.commands.bases import default_base
 from services.console.commands.output import Output
 from services.console.core.outcome import REFUSED, USAGE
-from services.console.core.peft_folder import Identity, PeftConfig, UnclearConfig, peft_config, registration
+from services.console.core.peft_folder import PeftConfig, UnclearConfig, peft_config
+from services.console.core.progress import Pace, upload_line
 from services.console.io.admin import Admin, CommandFailed
+from services.console.io.progress import ProgressLine
+from shared.pipeline.folder import Folder, Identity, announcement, read_folder
+from shared.pipeline.outcome import UnclearFolder
 
 _COLUMNS = ("adapter_id", "tenant_id", "version", "status", "rank", "size_bytes", "pool_id")
 _SETTLED = ("active", "rejected", "failed", "retired")
@@ -24,41 +28,47 @@ _POLL_S = 0.2
 
 def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     """Upload the weights of a folder and register them; with --wait, until they are active."""
-    folder = _only_folder(arguments.folder)
-    described = describe(folder)
+    folder = describe(_only_folder(arguments.folder))
     identity = Identity(
         tenant_id=arguments.tenant,
-        adapter_id=arguments.id or f"{arguments.tenant}-{folder.resolve().name}-{described.checksum[:8]}",
-        version=arguments.version or described.checksum[:8],
         base_model_hash=arguments.base or default_base(admin),
+        adapter_id=arguments.id,
+        version=arguments.version,
+        alias=arguments.alias,
     )
-    answer = announce(admin, described, identity, arguments.alias)
+    answer = announce(admin, folder, identity)
     if arguments.wait:
-        answer = settled(admin, identity.adapter_id, arguments.timeout, arguments.alias)
+        answer = settled(admin, answer["adapter_id"], arguments.timeout)
     out.record(answer, f"{answer['adapter_id']} is {answer['status']}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Described:
-    """A PEFT folder: what its config says, and its weights with their SHA-256."""
-
-    config: PeftConfig
-    weights: Path
-    checksum: str
-
-
-def describe(folder: Path) -> Described:
+def describe(path: Path) -> Folder:
     """Raises CommandFailed for a folder that PEFT has not written."""
-    weights = folder / "adapter_model.safetensors"
-    return Described(config=read_config(folder, weights), weights=weights, checksum=_sha256(weights))
+    try:
+        return read_folder(path)
+    except UnclearFolder as error:
+        raise CommandFailed(str(error), USAGE) from error
 
 
-def announce(admin: Admin, described: Described, identity: Identity, alias: str | None) -> dict[str, Any]:
+def announce(admin: Admin, folder: Folder, identity: Identity) -> dict[str, Any]:
     """Upload and register; the answer says how far it has come."""
-    uri = admin.upload(described.weights, described.checksum)
-    body = registration(described.config, identity, uri, described.checksum, alias)
-    answer: dict[str, Any] = admin.post("/internal/adapters", body)
+    uri = _sent(admin, folder)
+    answer: dict[str, Any] = admin.post("/internal/adapters", announcement(folder, identity, uri))
     return answer
+
+
+def _sent(admin: Admin, folder: Folder) -> str:
+    """The `weights_uri` of the weights, which are all there then."""
+    first: int | None = None
+    with ProgressLine(sys.stderr, shutil.get_terminal_size().columns) as line:
+
+        def on_sent(done: int, total: int) -> None:
+            nonlocal first
+            first = done if first is None else first
+            pace = Pace(done=done, total=total, before=first, elapsed_s=line.elapsed_s)
+            line.show(lambda: upload_line(folder.path.name, pace))
+
+        return admin.upload(folder.weights, folder.checksum, on_sent)
 
 
 def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
@@ -83,11 +93,8 @@ def _path(adapter_id: str) -> str:
 
 def _only_folder(folders: list[str]) -> Path:
     if len(folders) > 1:
-        raise CommandFailed(f"{len(folders)} folders were given: register one folder at a time.", USAGE)
-    folder = Path(folders[0])
-    if folder.is_file():
-        raise CommandFailed(f"{folder} is a file: give the folder around it.", USAGE)
-    return folder
+        raise CommandFailed(f"{len(folders)} folders were given: register one, or all with register-all.", USAGE)
+    return Path(folders[0])
 
 
 def read_config(folder: Path, weights: Path) -> PeftConfig:
@@ -100,11 +107,6 @@ def read_config(folder: Path, weights: Path) -> PeftConfig:
         return peft_config(config.read_bytes())
     except (UnclearConfig, OSError) as error:
         raise CommandFailed(str(error), USAGE) from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def settled(admin: Admin, adapter_id: str, timeout_s: float, alias: str | None = None) -> dict[str, Any]:

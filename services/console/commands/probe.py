@@ -16,11 +16,11 @@ from services.console.commands.bases import default_base
 from services.console.commands.output import Output
 from services.console.core import probing
 from services.console.core.outcome import UNREACHABLE, USAGE
-from services.console.core.peft_folder import Identity
 from services.console.core.probing import Canary, Question
 from services.console.io.admin import Admin, CommandFailed
 from services.console.io.chat import Door
 from services.console.io.meters import Meters
+from shared.pipeline.folder import Identity
 from shared.runtime.clock import Clock
 
 _ACTIVE_S = 120.0
@@ -90,11 +90,11 @@ class Prober:
             raise CommandFailed(f"{folder} cannot be brought in: {error}.", USAGE) from error
         identity = Identity(
             tenant_id=probing.TENANT,
-            adapter_id=canary.adapter_id,
-            version=described.checksum[:8],
             base_model_hash=base_hash,
+            adapter_id=canary.adapter_id,
+            alias=canary.alias,
         )
-        announce(self._admin, described, identity, canary.alias)
+        announce(self._admin, described, identity)
         settled(self._admin, canary.adapter_id, _ACTIVE_S)
 
     def _base_name(self, base_hash: str) -> str:

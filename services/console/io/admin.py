@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,8 +12,9 @@ import msgspec
 
 from services.console.core.outcome import UNREACHABLE, exit_code
 from services.console.core.refusals import Refusal, told
-
-_CHUNK_BYTES = 1 << 20
+from shared.pipeline.connect import Where, connect
+from shared.pipeline.outcome import Refused, Unreachable
+from shared.pipeline.uploading import OnSent
 
 
 class CommandFailed(Exception):
@@ -35,6 +36,7 @@ class Admin:
     def __init__(self, url: str, key: str) -> None:
         headers = {"Authorization": f"Bearer {key}"}
         self._url = url
+        self.where = Where(admin_url=url, admin_key=key)
         self._http = httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False)
 
     def __enter__(self) -> Self:
@@ -70,10 +72,16 @@ class Admin:
     def delete(self, path: str) -> Any:
         return self._call("DELETE", path)
 
-    def upload(self, file: Path, checksum: str) -> str:
-        """Send a weights file; returns the `weights_uri` to register it with."""
-        answer = self._call("PUT", f"/internal/uploads/{checksum}", content=_chunks(file))
-        return str(answer["weights_uri"])
+    def upload(self, file: Path, checksum: str, on_sent: OnSent) -> str:
+        """Send a weights file, over as many connections as it takes; returns the `weights_uri` to register it with."""
+        self.get(f"/internal/uploads/{checksum}")  # that nobody is there is said at once, and not after some patience
+        try:
+            return asyncio.run(_upload(self.where, file, checksum, on_sent))
+        except Unreachable as error:
+            raise CommandFailed(str(error), UNREACHABLE) from error
+        except Refused as error:
+            answer = {"error": {"message": str(error), "code": error.code}}
+            raise CommandFailed(str(error), exit_code(error.status), answer) from error
 
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
         answer = self._send(method, path, **arguments)
@@ -98,7 +106,6 @@ def _failed(answer: httpx.Response) -> CommandFailed:
     return CommandFailed(told(refusal), code, answer.json())
 
 
-def _chunks(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as source:
-        while chunk := source.read(_CHUNK_BYTES):
-            yield chunk
+async def _upload(where: Where, file: Path, checksum: str, on_sent: OnSent) -> str:
+    async with connect(where) as pipeline:
+        return await pipeline.upload(file, checksum, on_sent)

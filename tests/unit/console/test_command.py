@@ -38,7 +38,7 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
 
 
 def answer(asked: Asked) -> Answer:
-    uri = {"weights_uri": "upload:" + asked.path.rpartition("/")[2]}
+    uri = {"offset_bytes": 0, "weights_uri": "upload:" + asked.path.rpartition("/")[2]}
     default = (200, uri) if "/uploads/" in asked.path else (404, {"error": {"message": "no such thing"}})
     status, body = ANSWERS.get((asked.method, asked.path), default)
     return Answer(status, json.dumps(body).encode())
@@ -120,7 +120,7 @@ def test_an_adapter_that_takes_too_long_is_told_with_the_time_that_was_given(
 
 def test_one_folder_is_registered_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["adapters", "register", "a", "b", "c", "--tenant", "acme"]) == USAGE
-    assert capsys.readouterr().err == "3 folders were given: register one folder at a time.\n"
+    assert capsys.readouterr().err == "3 folders were given: register one, or all with register-all.\n"
 
 
 def test_a_file_is_no_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
