@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from services.console import register_arguments
 from services.console.alias_arguments import add_aliases
 from services.console.commands import access, adapters, bases, fleet
 from services.console.core.probing import seconds_of
@@ -76,15 +77,7 @@ def _seconds(text: str) -> float:
 
 def _adapters(commands: argparse._SubParsersAction) -> None:
     group = _group(commands, "adapters", "register and inspect adapters")
-    register = _leaf(group, "register", adapters.register, "upload a PEFT folder and register it")
-    register.add_argument("folder", nargs="+", help="one folder, as PEFT's save_pretrained leaves it")
-    register.add_argument("--tenant", required=True)
-    register.add_argument("--id", help="adapter id (default: tenant, folder name and checksum)")
-    register.add_argument("--version", help="default: the first digits of the checksum")
-    register.add_argument("--base", help="base model hash (default: the only one with a ready replica)")
-    register.add_argument("--alias", help="deploy under this alias once it is active")
-    register.add_argument("--wait", action="store_true", help="return once it is active, or say why it is not")
-    register.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS")
+    register_arguments.add(group)
     listing = _leaf(group, "list", adapters.listing, "all adapters")
     listing.add_argument("--tenant")
     listing.add_argument("--status", choices=STATES, metavar="STATUS", help=", ".join(STATES))
