@@ -136,6 +136,10 @@ bench: $(INSTALLED) ## measure this machine into reports/bench.json
 bench-engine: $(INSTALLED) ## our engine beside others, into reports/engine.json
 	@$(PYTHON) -m loadtest.engine_bench
 
+.PHONY: bench-registry
+bench-registry: $(INSTALLED) ## the registry's database with 20,000 adapters and 10 million requests, into reports/registry.json
+	@$(PYTHON) -m loadtest.registry_scale
+
 .PHONY: isolation
 isolation: $(INSTALLED) ## ten thousand requests, each with its own adapter's marker? MODEL=smollm2: 1,000 on the real base
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
