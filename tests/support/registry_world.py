@@ -142,12 +142,15 @@ class FakePlacement:
         self.pool_id = pool_id
         self.replica_ids = replica_ids
         self.owners = owners or replica_ids
+        self.trouble: str | None = None
 
     async def serve(self, bus: Bus) -> None:
         await bus.serve(catalog.FLEET, self._fleet)
         await bus.serve(catalog.OWNERS, self._owners)
 
     async def _fleet(self, question: AskFleet, ids: Ids) -> FleetView:
+        if self.trouble is not None:
+            raise RuntimeError(self.trouble)
         return FleetView(epoch=1, replicas=tuple(summary(name, self.pool_id) for name in self.replica_ids))
 
     async def _owners(self, question: AskOwners, ids: Ids) -> Owners:
@@ -170,6 +173,7 @@ class FakeReplica:
         self.load_trouble: str | None = None
         self.loaded: list[LoadAdapter] = []
         self.slot_digest = EFFECT.slot_digest
+        self.probe_trouble: str | None = None
 
     async def serve(self, bus: Bus) -> None:
         await bus.serve(catalog.EVALUATE, self._evaluate, self.replica_id)
@@ -182,6 +186,8 @@ class FakeReplica:
         return HoldResult(adapter_id=order.adapter_id, ok=ok, tier=tier, reason=self.load_trouble or "resident")
 
     async def _fingerprint(self, question: AskFingerprint, ids: Ids) -> Fingerprint:
+        if self.probe_trouble is not None:
+            raise RuntimeError(self.probe_trouble)
         return Fingerprint(
             adapter_id=question.adapter_id, digest=question.digest, replica_id=self.replica_id,
             fingerprint=f"{EFFECT.engine}/{self.slot_digest}", engine_build="fake-1",

@@ -91,7 +91,10 @@ async def test_what_is_not_there_is_404(alone: World) -> None:
 # -- aliases, tenants, keys, base models ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alias", ["acme/a,b", "acme/a b", "acme/a|b", "acme/A", "acme", "acme/a/b", "acme/a:b:c"])
+@pytest.mark.parametrize(
+    "alias",
+    ["acme/a,b", "acme/a b", "acme/a|b", "acme/A", "acme", "acme/a/b", "acme/a:b:c", "acme/\u0430", "acme/\uff41"],
+)
 async def test_c62_an_alias_outside_the_grammar_is_422(alone: World, alias: str) -> None:
     answer = await alone.admin.put(f"/internal/aliases/{alias}", json={"adapter_id": "v1"})
     assert error_of(answer, 422)["code"] == "alias_invalid"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from shared.bus.port import Bus
@@ -36,6 +38,63 @@ async def test_deploy_and_rollback(here: World, gateway: Bus) -> None:
     [listed] = (await here.admin.get("/internal/aliases?tenant_id=acme")).json()["aliases"]
     assert (listed["alias"], listed["adapter_id"], listed["previous_adapter_id"]) == (ALIAS, "v2", "v1")
     assert (await here.admin.get("/internal/aliases?tenant_id=globex")).json()["aliases"] == []
+
+
+async def test_of_many_who_expect_the_same_exactly_one_deploys(here: World) -> None:
+    await here.activated("v1", alias=ALIAS)
+    await here.activated("v2", seed=2)
+    path = f"/internal/aliases/{ALIAS}"
+    seen = await here.admin.get(path)
+    by_id = [here.admin.put(path, json={"adapter_id": "v2", "expected_adapter_id": "v1"}) for _ in range(8)]
+    answers = await asyncio.gather(*by_id)
+    assert sorted(answer.status_code for answer in answers) == [200, *[409] * 7]
+    assert {answer.json()["error"]["code"] for answer in answers if answer.status_code == 409} == {"alias_changed"}
+    etag = next(answer.headers["etag"] for answer in answers if answer.status_code == 200)
+    assert (seen.headers["etag"], etag) == ('"1"', '"2"')
+    by_revision = [here.admin.put(path, json={"adapter_id": "v1"}, headers={"if-match": etag}) for _ in range(8)]
+    assert sorted(answer.status_code for answer in await asyncio.gather(*by_revision)) == [200, *[409] * 7]
+    wrong = await here.admin.put(path, json={"adapter_id": "v2"}, headers={"if-match": "2"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (422, "if-match")
+
+
+async def test_of_many_who_create_an_alias_exactly_one_does(here: World) -> None:
+    for seed, adapter_id in enumerate(("v1", "v2")):
+        await here.activated(adapter_id, seed=seed)
+    new = {"if-none-match": "*"}
+    asked = [
+        here.admin.put("/internal/aliases/acme/new", json={"adapter_id": f"v{1 + at % 2}"}, headers=new)
+        for at in range(8)
+    ]
+    assert sorted(answer.status_code for answer in await asyncio.gather(*asked)) == [200, *[409] * 7]
+
+
+async def test_a_revision_is_never_given_twice(here: World) -> None:
+    await here.activated("v1", alias=ALIAS)
+    path = f"/internal/aliases/{ALIAS}"
+    assert (await here.admin.delete(f"{path}?by=ann&reason=over")).status_code == 200
+    assert (await here.admin.get(path)).status_code == 404
+    again = await here.admin.put(path, json={"adapter_id": "v1"})
+    assert (again.headers["etag"], again.json()["previous_adapter_id"]) == ('"3"', None)
+    history = (await here.admin.get(f"{path}/history")).json()["history"]
+    assert [(one["change"], one["adapter_id"], one["previous_adapter_id"]) for one in history] == [
+        ("set", "v1", None), ("remove", None, "v1"), ("set", "v1", None),
+    ]  # fmt: skip
+
+
+async def test_aliases_and_their_history_come_in_pages(here: World) -> None:
+    await here.activated("v1")
+    for name in "cab":
+        await here.admin.put(f"/internal/aliases/acme/{name}", json={"adapter_id": "v1"})
+    first = (await here.admin.get("/internal/aliases?limit=2")).json()
+    rest = (await here.admin.get(f"/internal/aliases?limit=2&after={first['next']}")).json()
+    assert [one["alias"] for one in first["aliases"] + rest["aliases"]] == ["acme/a", "acme/b", "acme/c"]
+    assert rest["next"] is None
+    await here.admin.delete("/internal/aliases/acme/a")
+    latest = (await here.admin.get("/internal/aliases/acme/a/history?limit=1")).json()
+    before = (await here.admin.get(f"/internal/aliases/acme/a/history?limit=1&after={latest['next']}")).json()
+    assert [one["change"] for one in latest["history"] + before["history"]] == ["remove", "set"]
+    assert (await here.admin.get("/internal/aliases/acme/none/history")).status_code == 404
+    assert (await here.admin.get("/internal/aliases/acme/a/history?after=x")).status_code == 422
 
 
 async def test_a_later_version_is_not_replaced_by_one_whose_evaluation_took_longer(
