@@ -1,11 +1,11 @@
-"""The program in docs/pipelines.md, as it stands there: an ordinary client that has nothing of ours."""
+"""The programs in docs/pipelines.md, as they stand there: ours, and an ordinary client that has nothing of ours."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +16,8 @@ import pytest
 from shared.contracts import catalog
 from shared.messages.adapters import AdapterRegistered
 from tests.support.bus_worlds import NatsWorld, world_of
-from tests.support.registry_world import FakeReplica, World
+from tests.support.registry_served import served
+from tests.support.registry_world import ADMIN_KEY, FakeReplica, World
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipelines.md"
 PATIENCE_S = 60.0
@@ -31,24 +32,38 @@ async def buses(tmp_path: Path) -> AsyncIterator[NatsWorld]:
         yield made
 
 
+def written(place: Path, library: str) -> Path:
+    """The one program of the page that imports this library."""
+    programs = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    [code] = [code for code in programs if library in code]
+    place.write_text(code)
+    return place
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    [code] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    file = tmp_path / "announce.py"
-    file.write_text(code)
-    return file
+    return written(tmp_path / "announce.py", "import nats")
 
 
 async def run(program: Path, buses: NatsWorld, announcement: object) -> tuple[str, dict[str, Any]]:
     """The event that the program printed: its subject and its content."""
     said = program.with_name("adapter.json")
     said.write_bytes(msgspec.json.encode(announcement))
+    printed = await output([program, said], {"LORAFLEET_NATS_URL": nats_url(buses)})
+    subject, _, content = printed.partition(" ")
+    return subject, msgspec.json.decode(content)
+
+
+def nats_url(buses: NatsWorld) -> str:
     login = buses.server.options("pipeline")
-    url = f"nats://{login.user}:{quote(login.password, safe='')}@{login.url.partition('://')[2]}"
+    return f"nats://{login.user}:{quote(login.password, safe='')}@{login.url.partition('://')[2]}"
+
+
+async def output(words: Sequence[str | Path], env: dict[str, str]) -> str:
+    """What a program printed; it must end well and complain about nothing."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", program, said,
-        cwd=program.parent, env={"LORAFLEET_NATS_URL": url},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        sys.executable, "-I", *words,
+        cwd=Path(words[0]).parent, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -58,8 +73,7 @@ async def run(program: Path, buses: NatsWorld, announcement: object) -> tuple[st
             process.kill()
             await process.wait()
     assert (process.returncode, complaints) == (0, b"")
-    subject, _, content = printed.decode().strip().partition(" ")
-    return subject, msgspec.json.decode(content)
+    return printed.decode().strip()
 
 
 async def test_it_prints_that_a_good_adapter_is_active(here: World, program: Path, buses: NatsWorld) -> None:
@@ -105,6 +119,26 @@ async def test_it_prints_which_field_is_not_of_the_right_shape(
     assert (defect["code"], defect["field"]) == ("invalid_announcement", field)
     assert field in defect["message"]
     assert await here.status("v1") is None
+
+
+async def test_the_client_on_the_page_tells_the_outcome(here: World, buses: NatsWorld, tmp_path: Path) -> None:
+    program = written(tmp_path / "register.py", "shared.pipeline")
+    announced = here.announce("good")
+    here.announce("wrong", rank=64, alpha=-1.0)
+    async with served(here) as admin_url:
+        env = {
+            "LORAFLEET_ADMIN_URL": admin_url,
+            "LORAFLEET_ADMIN_KEY": ADMIN_KEY,
+            "LORAFLEET_NATS_URL": nats_url(buses),
+        }
+
+        async def told(name: str) -> str:
+            return await output([program, tmp_path / "inbox" / name, announced.base_model_hash], env)
+
+        assert await told("good") == f"acme-good-{announced.checksum[:8]} is active"
+        assert {"rank_too_high", "alpha_invalid"} <= {
+            line.partition(":")[0] for line in (await told("wrong")).splitlines()
+        }
 
 
 async def test_the_page_names_every_field_of_an_announcement() -> None:
