@@ -77,8 +77,8 @@ def defect(code: Code, message: str, field: str | None = None, *, found: object 
         code=code,
         message=_shortened(message, LONGEST_MESSAGE),
         field=None if field is None else _shortened(field, LONGEST_FIELD),
-        found=_shortened(str(found), LONGEST_VALUE),
-        allowed=_shortened(str(allowed), LONGEST_VALUE),
+        found=_shortened(_printable(str(found)), LONGEST_VALUE),
+        allowed=_shortened(_printable(str(allowed)), LONGEST_VALUE),
     )
 
 
@@ -95,6 +95,11 @@ def capped(defects: Iterable[Defect]) -> tuple[Defect, ...]:
 def quoted(value: object) -> str:
     """A customer's word or number as part of a message."""
     return _shortened(repr(value), 80)
+
+
+def _printable(text: str) -> str:
+    """No database and no terminal has to take what a customer hides in a name."""
+    return text if text.isprintable() else repr(text)
 
 
 def _shortened(text: str, length: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from services.registry.core.defects import Code, defect, quoted
-from services.registry.core.terms import Terms, places_of
+from services.registry.core.terms import Terms, expression_fault, places_of
 from shared.expressions import ExpressionNotServed, NoExpression
 from shared.lora_names import last_parts
 from shared.lora_terms import Targets
@@ -81,6 +81,8 @@ def check_config(
     yield from _check_kind(config)
     yield from _check_numbers(config, announced)
     yield from _check_target_modules(beside, announced, terms, base)
+    if isinstance(announced.target_modules, str):
+        yield from _check_exclusion(config.get("exclude_modules"))
 
 
 def _check_kind(config: Mapping[str, Any]) -> Iterator[Defect]:
@@ -132,6 +134,15 @@ def _check_target_modules(
     if not same:
         message = f"{CONFIG_NAME} targets {_shown(found)} but the announcement targets {_shown(said)}."
         yield defect("config_disagrees", message, "target_modules", found=_shown(found), allowed=_shown(said))
+
+
+def _check_exclusion(said: Any) -> Iterator[Defect]:
+    """What an expression leaves out must be known; of a list the tensors tell."""
+    if isinstance(said, str):
+        try:
+            Targets(said)
+        except (NoExpression, ExpressionNotServed) as fault:
+            yield expression_fault(fault, "exclude_modules", said)
 
 
 def _targets(said: Any) -> Targets | None:

@@ -76,6 +76,14 @@ def entry_of(field: str, key: str) -> str:
     return f"{field}[{quoted(key)}]"
 
 
+def expression_fault(fault: NoExpression | ExpressionNotServed, field: str, text: str) -> Defect:
+    if isinstance(fault, NoExpression):
+        message = f"{quoted(text)} is neither a module name nor a regular expression: {fault}."
+        return defect("expression_invalid", message, field, found=text, allowed=_EXPRESSION)
+    message = f"The regular expression {quoted(text)} is not served: {fault}."
+    return defect("expression_not_served", message, field, found=text, allowed=_SERVED)
+
+
 def _readable(read: Callable[[], T]) -> T | None:
     try:
         return read()
@@ -89,7 +97,7 @@ def _check_targets(said: tuple[str, ...] | str) -> Iterator[Defect]:
         try:
             Targets(said)
         except (NoExpression, ExpressionNotServed) as fault:
-            yield _fault(fault, field, said)
+            yield expression_fault(fault, field, said)
         return
     for name in said:
         if not is_plain_name(name):
@@ -101,12 +109,4 @@ def _check_targets(said: tuple[str, ...] | str) -> Iterator[Defect]:
 
 def _check_keys(field: str, keys: Iterable[str]) -> Iterator[Defect]:
     for key, fault in key_faults(keys).items():
-        yield _fault(fault, entry_of(field, key), key)
-
-
-def _fault(fault: NoExpression | ExpressionNotServed, field: str, text: str) -> Defect:
-    if isinstance(fault, NoExpression):
-        message = f"{quoted(text)} is neither a module name nor a regular expression: {fault}."
-        return defect("expression_invalid", message, field, found=text, allowed=_EXPRESSION)
-    message = f"The regular expression {quoted(text)} is not served: {fault}."
-    return defect("expression_not_served", message, field, found=text, allowed=_SERVED)
+        yield expression_fault(fault, entry_of(field, key), key)

@@ -57,6 +57,11 @@ TARGETS: dict[str, Bad] = {
         faults=faults(("expression_not_served", _FIELD)), said={_FIELD: "|".join(["q_proj"] * 1000)}
     ),
     "an expression that would not end": Bad(faults=faults(_WITHOUT, _NOT_TARGETED), said={_FIELD: _ENDLESS}),
+    "an exclusion that nobody matches": Bad(
+        faults=faults(("expression_not_served", "exclude_modules"), _WITHOUT),
+        said={_FIELD: r".*\.[a-z]+_proj"},
+        config={"exclude_modules": r".*\.(?!q|down).*"},
+    ),
     "c50 a pattern that would not end": Bad(
         faults=faults(("pattern_unused", f"rank_pattern[{_ENDLESS!r}]")), said={"rank_pattern": {_ENDLESS: 4}}
     ),
