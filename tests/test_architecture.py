@@ -92,7 +92,6 @@ LAYERS = (
         own=("loadtest", "services.replica_worker", "shared"),
         others=_ANY,
     ),
-    # The registry's rows at the size of a large fleet, asked through its own functions.
     Layer(r"loadtest\.registry_\w+", own=("loadtest", "infra", "services.registry", "shared"), others=_ANY),
     Layer(
         "loadtest",
