@@ -67,7 +67,7 @@ class Operator:
         return only["name"], only["base_model_hash"]
 
     async def deploy(self, deployed: Sequence[Deployed], folders: Mapping[str, Path], base_hash: str) -> None:
-        """Register every adapter (`folders` [adapter id]) and its alias; returns once all are active."""
+        """Register every adapter (`folders` [adapter id]) and its alias; returns once all are active and deployed."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def bring(each: Deployed, adapter_id: str) -> None:
@@ -79,7 +79,7 @@ class Operator:
         async with asyncio.timeout(_ACTIVE_DEADLINE_S):
             for each in deployed:
                 for adapter_id in each.adapter_ids:
-                    await self._active(adapter_id)
+                    await self._active(adapter_id, is_deployed=adapter_id == each.adapter_ids[0])
 
     async def operate(self, operation: Operation) -> bool:
         """Whether it was done. Refusals are part of the game: an adapter in use is not unloaded."""
@@ -105,10 +105,10 @@ class Operator:
         }
         await self._post("adapters", {**named, **described})
 
-    async def _active(self, adapter_id: str) -> None:
+    async def _active(self, adapter_id: str, *, is_deployed: bool) -> None:
         while True:
             answer = (await self._http.get(f"/internal/adapters/{adapter_id}")).raise_for_status().json()
-            if answer["status"] == "active":
+            if answer["status"] == "active" and (answer["aliases"] or not is_deployed):
                 return
             if answer["status"] in ("rejected", "failed", "retired"):
                 raise RuntimeError(f"{adapter_id} is {answer['status']}: {answer.get('reason')}")

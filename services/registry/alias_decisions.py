@@ -15,7 +15,8 @@ from services.registry.io import adapter_rows, alias_rows, base_model_rows
 class Sight:
     """One transaction's view. With `to_change` what has been looked at stays as it is until the transaction ends.
 
-    Every decision looks at the alias before it looks at an adapter: two of them never wait for each other.
+    Locks are taken in one order, the alias and then all adapters concerned by their ids: two changes never wait for
+    each other crosswise.
     """
 
     def __init__(self, connection: AsyncConnection, *, to_change: bool) -> None:
@@ -25,8 +26,11 @@ class Sight:
     async def alias(self, alias: str) -> AliasState | None:
         return await alias_rows.find(self.connection, alias, to_change=self._to_change)
 
-    async def candidate(self, adapter_id: str) -> Candidate | Denied:
-        adapter = await adapter_rows.find(self.connection, adapter_id, to_change=self._to_change)
+    async def candidate(self, adapter_id: str, current: AliasState | None) -> Candidate | Denied:
+        """`current` is the alias that is to mean it: what that means now changes as well."""
+        concerned = sorted({adapter_id} | (current.named if current else frozenset()))
+        found = {one: await adapter_rows.find(self.connection, one, to_change=self._to_change) for one in concerned}
+        adapter = found[adapter_id]
         return unknown_adapter(adapter_id) if adapter is None else records.candidate(adapter)
 
 
@@ -35,7 +39,7 @@ async def deployment(sight: Sight, alias: str, adapter_id: str, asked: Change) -
     if fault is not None:
         return fault
     current = await sight.alias(alias)
-    candidate = await sight.candidate(adapter_id)
+    candidate = await sight.candidate(adapter_id, current)
     return candidate if isinstance(candidate, Denied) else aliases.decide_set(current, candidate, alias, asked)
 
 
@@ -47,7 +51,7 @@ async def announced(sight: Sight, adapter_id: str, asked: Change) -> AliasChange
     current = await sight.alias(adapter.announced.alias)
     now_means = await adapter_rows.find(sight.connection, current.adapter_id) if current else None
     registered_at_s = now_means.registered_at_s if now_means else 0.0
-    candidate = await sight.candidate(adapter_id)
+    candidate = await sight.candidate(adapter_id, current)
     if isinstance(candidate, Denied):
         return candidate
     return aliases.decide_deploy(current, registered_at_s, candidate, adapter.announced.alias, asked)
@@ -62,7 +66,7 @@ async def retreat(sight: Sight, alias: str, asked: Change, kind: str) -> AliasCh
         return splits.decide_unsplit(current, asked, kind)
     if current.previous_adapter_id is None:
         return aliases.nothing_before(alias)
-    candidate = await sight.candidate(current.previous_adapter_id)
+    candidate = await sight.candidate(current.previous_adapter_id, current)
     return candidate if isinstance(candidate, Denied) else aliases.decide_rollback(current, candidate, asked, kind)
 
 
@@ -72,7 +76,7 @@ async def split(sight: Sight, alias: str, wish: tuple[str, float, str], asked: C
     if current is None:
         return unknown_alias(alias)
     adapter_id, percent, salt = wish
-    candidate = await sight.candidate(adapter_id)
+    candidate = await sight.candidate(adapter_id, current)
     if isinstance(candidate, Denied):
         return candidate
     return splits.decide_split(current, Wish(candidate=candidate, percent=percent, salt=salt), asked)
@@ -84,7 +88,7 @@ async def promotion(sight: Sight, alias: str, asked: Change) -> AliasChange | De
         return unknown_alias(alias)
     if current.split_adapter_id is None:
         return splits.not_split(current)
-    candidate = await sight.candidate(current.split_adapter_id)
+    candidate = await sight.candidate(current.split_adapter_id, current)
     return candidate if isinstance(candidate, Denied) else splits.decide_promote(current, candidate, asked)
 
 

@@ -50,24 +50,26 @@ class Wanted:
 
     async def sweep(self) -> None:
         """Let go of those that were wanted until now."""
-        while await self._sweep_some():
-            pass
+        now_s = self._clock.wall_s()
+        while True:
+            async with self._database.read() as connection:
+                due = await wanted_rows.run_out(connection, now_s, _AT_ONCE)
+            for adapter_id in due:
+                await self._let_go(adapter_id, now_s)
+            if len(due) < _AT_ONCE:
+                return
 
     async def bound(self) -> None:
         """Active adapters that were never deployed are kept warm for a while, and not for ever."""
         async with self._database.write(announce=False) as connection:
             await wanted_rows.bound_unnamed(connection, self._clock.wall_s() + self._keep_warm_s)
 
-    async def _sweep_some(self) -> bool:
-        """Whether there may be more."""
-        now_s = self._clock.wall_s()
-        async with self._database.read() as connection:
-            due = await wanted_rows.run_out(connection, now_s, _AT_ONCE)
-        if due:
-            async with self._database.write() as connection:
-                again = await wanted_rows.run_out(connection, now_s, _AT_ONCE)
-                await outbox_rows.append(connection, await let_go(connection, again), now_s)
-        return len(due) == _AT_ONCE
+    async def _let_go(self, adapter_id: str, now_s: float) -> None:
+        """Unless it has been wanted for longer since."""
+        async with self._database.write() as connection:
+            adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
+            if adapter is not None and adapter.wanted_until_s is not None and adapter.wanted_until_s <= now_s:
+                await outbox_rows.append(connection, await let_go(connection, [adapter_id]), now_s)
 
 
 def _as_long_already(adapter: StoredAdapter, until_s: float | None) -> bool:

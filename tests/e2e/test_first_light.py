@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from openai import OpenAI
 
@@ -95,45 +93,3 @@ def test_status_shows_both_replicas_and_every_adapters_tier(
         return len(replicas) == 2 and "gpu" in held[0] if held else False
 
     eventually(shown, "status to show canary-0 in a slot")
-
-
-def test_two_versions_move_forth_and_back_behind_one_alias(
-    acme: OpenAI, pipeline: Pipeline, canary_folders: dict[str, Path]
-) -> None:
-    (first, first_folder), (second, second_folder) = list(canary_folders.items())[12:14]
-    alias = "acme/moving:prod"
-    pipeline.bring(first_folder, "moving-1", alias)
-    pipeline.bring(second_folder, "moving-2")
-    wait_answers(acme, alias, first)
-    pipeline.set_alias(alias, "moving-2")
-    wait_answers(acme, alias, second)
-    pipeline.admin.post(f"/internal/aliases/{alias}/rollback").raise_for_status()
-    wait_answers(acme, alias, first)
-
-
-def test_c31_an_alias_that_moves_under_live_streams_breaks_none_of_them(
-    acme: OpenAI, pipeline: Pipeline, canary_folders: dict[str, Path]
-) -> None:
-    (first, first_folder), (second, second_folder) = list(canary_folders.items())[14:16]
-    alias = "acme/swinging:prod"
-    pipeline.bring(first_folder, "swinging-1", alias)
-    pipeline.bring(second_folder, "swinging-2")
-    wait_answers(acme, alias, first)
-    halfway, texts = threading.Barrier(21), list[str]()
-
-    def read_slowly() -> None:
-        deltas = stream(acme, alias)
-        begun = next(deltas)
-        halfway.wait(30)
-        texts.append(begun + "".join(deltas))
-
-    readers = [threading.Thread(target=read_slowly) for _ in range(20)]
-    for reader in readers:
-        reader.start()
-    halfway.wait(30)
-    pipeline.set_alias(alias, "swinging-2")
-    wait_answers(acme, alias, second)
-    pipeline.set_alias(alias, "swinging-1")
-    for reader in readers:
-        reader.join(30)
-    assert texts == [first] * 20
