@@ -31,6 +31,12 @@ class ThrottledStore:
     def reads_by_key(self) -> Counter[str]:
         return Counter(self.reads)
 
+    def beside(self) -> ThrottledStore:
+        """The same objects over a link of its own."""
+        other = ThrottledStore(self._bytes_per_s, self._latency_s, self._clock)
+        other._objects = self._objects
+        return other
+
     async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
         """At once: only reads are what this store is for."""
         self._objects[key] = b"".join([chunk async for chunk in chunks])

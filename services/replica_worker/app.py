@@ -155,7 +155,9 @@ class Replica:
 
     async def _on_record(self, change: Change[AdapterRecord]) -> None:
         record, records = change.value, self._means.records
-        if record is not None and record != records.get(record.key):
+        if record is not None and record == records.get(record.key):
+            return  # a watch repeats itself after every reconnect
+        if record is not None:
             self.loader.failures.forgive(record.key)
         await records.on_record(change)
         self.convergence.stir()

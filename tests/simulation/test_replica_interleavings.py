@@ -186,6 +186,6 @@ def test_c24_an_adapter_that_is_dropped_under_its_requests_is_noticed(
 
     monkeypatch.setattr(SlotTable, "vacate", careless)
     monkeypatch.setattr(SlotTable, "release", forgiving)
-    monkeypatch.setattr(Loader, "in_use", lambda loader, key: False)
+    monkeypatch.setattr(Loader, "all_in_use", lambda loader, keys_of: frozenset())
     with pytest.raises(AssertionError, match="dropped under a request"):
         run_virtually(Storm(1, plan(tmp_path, model_folder, slots=SLOTS, max_rows=ROWS)).blow())

@@ -13,7 +13,7 @@ from services.replica_worker.means import Means
 from services.replica_worker.reporting.reports import held_adapters
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from shared.bus.port import Change
-from shared.messages.desired import AssignedAdapter, AssignmentShard
+from shared.messages.desired import AdapterRecord, AssignedAdapter, AssignmentShard
 from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger
 
@@ -30,6 +30,8 @@ class Convergence:
         self.assignment = Assignment()
         self._wanted: Mapping[AdapterKey, AssignedAdapter] = {}
         """Of that assignment."""
+        self._sized: Mapping[AdapterKey, int] = {}
+        self._sized_for: object = None
         self._by = means
         self._limits = limits
         self._stirred = asyncio.Event()
@@ -85,9 +87,9 @@ class Convergence:
 
     def plan(self) -> Plan:
         by, loader = self._by, self._by.loader
-        table, wanted = loader.slots.table, self._wanted
-        concerned = held_adapters(by) | wanted.keys()
-        records = by.records.of(concerned)
+        table = loader.slots.table
+        leaving = by.records.leaving(held_adapters(by))
+        twins = {key for each in leaving for key in by.records.keys_of(each.digest)}
         held = Held(
             gpu=frozenset(table.resident),
             ram=frozenset(loader.ram.budget.held),
@@ -96,12 +98,19 @@ class Convergence:
             empty_slots=table.empty,
         )
         known = Known(
-            size_bytes={key: record.size_bytes for key, record in records.items()},
+            size_bytes=self._sizes() if not twins else {**self._sizes(), **_sizes(by.records.of(twins))},
             ram_bytes=loader.ram.sizes,
-            leaving=by.records.leaving(records.values()),
+            leaving=leaving | by.records.leaving(twins),
             blocked=loader.failures.blocked(by.clock.now_s()),
         )
-        return converge(wanted, held, known, self._limits)
+        return converge(self._wanted, held, known, self._limits)
+
+    def _sizes(self) -> Mapping[AdapterKey, int]:
+        """Of the files of what is assigned, as far as there are records; found anew when either has changed."""
+        basis = self._by.records.changes, self._wanted
+        if basis != self._sized_for:
+            self._sized, self._sized_for = _sizes(self._by.records.of(self._wanted)), basis
+        return self._sized
 
     def _forget_gone(self) -> None:
         for key in self._by.records.forget_gone(self._by.loader.holds):
@@ -126,8 +135,12 @@ class Convergence:
 
     async def _drop(self, action: Action) -> bool:
         twins = self._by.records.keys_of(action.key.digest)
-        others = twins - self._by.records.leaving(self._by.records.of(twins).values())
+        others = twins - self._by.records.leaving(twins)
         refused = await self._by.loader.drop(action.key, keep_file=bool(others))
         if refused is None:
             _log.info("an adapter that nobody needs here has left this replica", adapter_id=action.key.adapter_id)
         return refused is None
+
+
+def _sizes(records: Mapping[AdapterKey, AdapterRecord]) -> dict[AdapterKey, int]:
+    return {key: record.size_bytes for key, record in records.items()}

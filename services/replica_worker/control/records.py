@@ -23,6 +23,9 @@ class RecordBook:
         self._by_key: dict[AdapterKey, AdapterRecord] = {}
         self._by_digest: dict[str, frozenset[AdapterKey]] = {}
         self._gone: frozenset[AdapterKey] = frozenset()
+        self._leaving: set[AdapterKey] = set()
+        self.changes = 0
+        """How often anything here has changed."""
         self._arrivals: dict[AdapterKey, list[asyncio.Future[AdapterRecord]]] = {}
 
     async def on_record(self, change: Change[AdapterRecord]) -> None:
@@ -60,9 +63,9 @@ class RecordBook:
         """The records of those that have one."""
         return {key: self._by_key[key] for key in keys if key in self._by_key}
 
-    def leaving(self, records: Iterable[AdapterRecord]) -> frozenset[AdapterKey]:
+    def leaving(self, keys: Iterable[AdapterKey]) -> frozenset[AdapterKey]:
         """Those that nothing may newly ask for or that nobody is expected to, and all whose record is gone."""
-        return self._gone.union(record.key for record in records if _is_leaving(record))
+        return self._gone.union(self._leaving.intersection(keys))
 
     def forget_gone(self, is_held: Callable[[AdapterKey], bool]) -> frozenset[AdapterKey]:
         """Adapters whose record is gone are remembered until nothing of them `is_held`; returns the others."""
@@ -71,6 +74,8 @@ class RecordBook:
         return forgotten
 
     def _learn(self, record: AdapterRecord) -> None:
+        self.changes += 1
+        (self._leaving.add if _is_leaving(record) else self._leaving.discard)(record.key)
         self._by_key[record.key] = record
         self._by_digest[record.digest] = self.keys_of(record.digest) | {record.key}
         self._gone -= {record.key}
@@ -80,6 +85,8 @@ class RecordBook:
         self._on_change(record.key)
 
     def _forget(self, key: AdapterKey) -> None:
+        self.changes += 1
+        self._leaving.discard(key)
         self._by_key.pop(key, None)
         if others := self.keys_of(key.digest) - {key}:
             self._by_digest[key.digest] = others

@@ -168,6 +168,8 @@ async def test_a_surprise_in_one_adapter_holds_up_neither_the_others_nor_its_own
     replica: Rig, engine: UnrulyEngine
 ) -> None:
     odd, good = await replica.register("a-odd"), await replica.register("good")
+    for record in (odd, good):
+        await replica.replica.loader.bring(record, "disk")  # so that the odd one is read first
     engine.fail("read", RuntimeError("planted"))
     await assign(replica, (odd, "gpu"), (good, "gpu"))
     await replica.until(lambda: tier(replica, good) == "gpu")
