@@ -74,54 +74,62 @@ def _tiers(pipeline: Pipeline, adapter_id: str) -> list[str]:
     ]
 
 
+class Rush:
+    """STREAMS answers that are open while something happens, and others that begin and end all the while."""
+
+    def __init__(self, customer: Customer) -> None:
+        self._customer = customer
+        self._open = asyncio.Semaphore(0)
+        self._over = asyncio.Event()
+
+    async def around(self, happens: Callable[[], None]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Adapter id and text of every answer that was open, and of every other one."""
+        held = asyncio.gather(*(self._hold() for _ in range(STREAMS)))
+        others = asyncio.gather(*(self._keep_asking() for _ in range(8)))
+        for _ in range(STREAMS):
+            await self._open.acquire()
+        await asyncio.to_thread(happens)
+        self._over.set()
+        return await held, [answer for answers in await others for answer in answers]
+
+    async def _hold(self) -> tuple[str, str]:
+        async with self._customer.begun() as (adapter_id, rest):
+            self._open.release()
+            await self._over.wait()
+            return adapter_id, await rest()
+
+    async def _keep_asking(self) -> list[tuple[str, str]]:
+        heard = [await self._customer.hears()]
+        while not self._over.is_set():
+            heard.append(await self._customer.hears())
+        return heard
+
+
 def test_c31_an_alias_moves_and_moves_back_under_200_live_streams(
     fleet: TemporaryFleet, acme: OpenAI, pipeline: Pipeline, canary_folders: dict[str, Path]
 ) -> None:
-    """Every stream is open across both moves; others begin and end all the while."""
     (first, first_folder), (second, second_folder) = list(canary_folders.items())[14:16]
     alias, marker_of = "acme/swinging:prod", {"swinging-1": first, "swinging-2": second}
     pipeline.bring(first_folder, "swinging-1", alias)
     pipeline.bring(second_folder, "swinging-2")
     wait_answers(acme, alias, first)
-    stand_still, moved_back = asyncio.Semaphore(0), asyncio.Event()
 
-    async def hold(customer: Customer) -> tuple[str, str]:
-        async with customer.begun() as (adapter_id, rest):
-            stand_still.release()
-            await moved_back.wait()
-            return adapter_id, await rest()
-
-    async def keep_asking(customer: Customer) -> list[tuple[str, str]]:
-        heard = [await customer.hears()]
-        while not moved_back.is_set():
-            heard.append(await customer.hears())
-        return heard
-
-    async def move() -> None:
-        for _ in range(STREAMS):
-            await stand_still.acquire()
+    def move_forth_and_back() -> None:
         for adapter_id, marker in (("swinging-2", second), ("swinging-1", first)):
-            await asyncio.to_thread(pipeline.set_alias, alias, adapter_id)
-            await asyncio.to_thread(wait_answers, acme, alias, marker)
-        moved_back.set()
+            pipeline.set_alias(alias, adapter_id)
+            wait_answers(acme, alias, marker)
 
-    async def play() -> tuple[list[tuple[str, str]], list[list[tuple[str, str]]]]:
-        headers = {"authorization": f"Bearer {acme.api_key}"}
-        limits = httpx.Limits(max_connections=None)
+    async def play() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        limits, headers = httpx.Limits(max_connections=None), {"authorization": f"Bearer {acme.api_key}"}
         async with httpx.AsyncClient(
             base_url=fleet.connection.url, headers=headers, timeout=60.0, limits=limits, trust_env=False
         ) as http:
-            customer = Customer(http, alias)
-            held = asyncio.gather(*(hold(customer) for _ in range(STREAMS)))
-            others = asyncio.gather(*(keep_asking(customer) for _ in range(8)))
-            _, whole, between = await asyncio.gather(move(), held, others)
-            return whole, between
+            return await Rush(Customer(http, alias)).around(move_forth_and_back)
 
-    whole, between = asyncio.run(play())
-    assert whole == [("swinging-1", first)] * STREAMS
-    asked = [answer for answers in between for answer in answers]
-    assert all(text == marker_of[adapter_id] for adapter_id, text in asked)
-    assert {adapter_id for adapter_id, _ in asked} == set(marker_of)
+    held, others = asyncio.run(play())
+    assert held == [("swinging-1", first)] * STREAMS
+    assert all(text == marker_of[adapter_id] for adapter_id, text in others)
+    assert {adapter_id for adapter_id, _ in others} == set(marker_of)
     eventually(lambda: not _tiers(pipeline, "swinging-2"), "the version that lost its alias to leave every tier")
     assert _tiers(pipeline, "swinging-1")
     assert pipeline.admin.get("/internal/adapters/swinging-2").json()["status"] == "active"
