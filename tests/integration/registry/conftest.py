@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.registry_statements import Statements
 from services.registry.io.changes import Changes
 from services.registry.io.database import Database
 from shared.bus.memory import MemoryBroker
@@ -17,12 +18,13 @@ from tests.support.bus_worlds import World as BusWorld
 from tests.support.bus_worlds import world_of
 from tests.support.postgres import Postgres, running_postgres
 from tests.support.registry_place import Place
+from tests.support.registry_statements import overheard
 from tests.support.registry_world import FakePlacement, FakeReplica, World, world
 
 POOL = pool_id(BASE.base_model_hash, 8)
 ON_BOTH_DATABASES = frozenset({
-    "test_admin", "test_aliases", "test_database", "test_flow", "test_migrations", "test_queries", "test_restart",
-    "test_usage_rows",
+    "test_admin", "test_aliases", "test_base_models", "test_database", "test_deploying", "test_flow",
+    "test_migrations", "test_moves", "test_pages", "test_queries", "test_restart", "test_usage_rows",
 })  # fmt: skip
 """Modules whose every test runs on SQLite and on PostgreSQL: what they ask reaches SQL."""
 
@@ -37,6 +39,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("buses", "database_url"), pairs, indirect=True)
     elif databases:
         metafunc.parametrize("database_url", ["sqlite", *(["postgresql"] if both else [])], indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What explains statements comes after all that send them."""
+    places = [at for at, item in enumerate(items) if item.path.parent == Path(__file__).parent]
+    ours = sorted((items[at] for at in places), key=lambda item: item.path.name == "test_queries.py")
+    for at, item in zip(places, ours, strict=True):
+        items[at] = item
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements() -> Iterator[Statements]:
+    """All that the registry asks of its databases in the tests of this folder."""
+    with overheard() as heard:
+        yield heard
 
 
 @pytest.fixture(scope="session")

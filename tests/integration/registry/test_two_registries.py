@@ -80,6 +80,18 @@ async def test_one_id_announced_to_both_at_once_is_one_adapter(both: tuple[World
     assert sorted(answer.status_code for answer in answers) == [200, 201]
 
 
+async def test_an_adapter_that_both_take_up_is_evaluated_once(shared_place: Place) -> None:
+    async with shared_place.registry() as first:
+        await first.prepare()
+        await first.post(first.announce("v1"))
+        await first.reached("v1", "evaluating")
+        async with shared_place.registry() as second:
+            [replica] = await shared_place.replicas("replica-a")
+            await first.reached("v1", "active")
+            assert len((await second.admin.get("/internal/adapters/v1")).json()["evaluations"]) == 1
+    assert len(replica.asked) == 1
+
+
 async def test_what_a_killed_registry_left_is_told_by_the_one_that_lives(shared_place: Place) -> None:
     """It looks now and then: nobody restarts, and nobody else commits anything."""
     clock = ManualClock()
