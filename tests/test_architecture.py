@@ -106,8 +106,8 @@ NATS_HOMES = (r"shared\.bus\.nats\w*", r"infra\.nats(\.\w+)*", r"tests\.(support
 S3_HOMES = (r"shared\.store\.s3\w*", r"tests\.(support|integration)\.\w*s3\w*")
 
 FAMILIES = {
-    "fastapi": "http server", "starlette": "http server", "uvicorn": "http server",
-    "sqlalchemy": "database", "alembic": "database", "aiosqlite": "database",
+    "fastapi": "http server", "starlette": "http server", "uvicorn": "http server", "referencing": "schema",
+    "sqlalchemy": "database", "alembic": "database", "aiosqlite": "database", "jsonschema": "schema",
     "tokenizers": "text", "jinja2": "text", "torch": "tensors", "safetensors": "tensors", "numpy": "tensors",
 }  # fmt: skip
 

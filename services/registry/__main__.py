@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import msgspec
 from fastapi import FastAPI
@@ -12,26 +13,37 @@ from services.registry.adapters import Adapters
 from services.registry.aliasing import Aliasing
 from services.registry.announcements import Announcements
 from services.registry.app import Registry
+from services.registry.attendance import Attendance, Work
 from services.registry.base_models import BaseModels
+from services.registry.complaints import Complaints
 from services.registry.customers import Customers
+from services.registry.deadlines import Deadlines
 from services.registry.deployments import Deployments
+from services.registry.evaluating import evaluating
 from services.registry.evaluations import Evaluations
 from services.registry.fleet import Fleet, FleetPolicy
+from services.registry.gate import Gate
 from services.registry.guarding import Guarding, GuardPolicy
+from services.registry.hindrances import Hindrances
 from services.registry.http.door import build_door
 from services.registry.io.changes import Changes
 from services.registry.io.database import Database, DatabasePolicy, DatabaseUrlError
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
+from services.registry.lost_bytes import LostBytes
 from services.registry.moving import moving
-from services.registry.registrations import RegistrationPolicy, Registrations, Shelf
+from services.registry.questions import Questions
+from services.registry.registrations import Registrations
 from services.registry.relay import Relay, RelayPolicy
 from services.registry.residency import Residencies
+from services.registry.resumption import Resumption
 from services.registry.settings import PREFIX, Settings
 from services.registry.traffic import TELL_S, Traffic
 from services.registry.uploads import UploadPolicy, Uploads
 from services.registry.usage import Usage
 from services.registry.usage_intake import PRUNE_S, UsageIntake
+from services.registry.verdicts import Verdicts
+from services.registry.verifications import Shelf, Verifications
 from services.registry.wanted import Wanted
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
@@ -61,15 +73,13 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     meters = Meters(metrics)
     database, store = _database(settings), _store(settings)
     fleet = Fleet(bus, _fleet_policy(settings))
-    registrations = Registrations(
-        database,
-        Shelf(sources=WeightsSources(store, settings.weights_from, _buckets(settings)), store=store),
-        clock,
-        RegistrationPolicy(
-            largest_file_bytes=settings.largest_file_bytes, evaluation_deadline_s=settings.evaluation_deadline_s
-        ),
-        meters,
-    )
+    shelf = Shelf(sources=WeightsSources(store, settings.weights_from, _buckets(settings)), store=store)
+    verifications = Verifications(database, shelf, clock, policies.registration(settings), meters)
+    registrations = Registrations(database, verifications, clock, policies.registration(settings), meters)
+    verdicts, hindrances = Verdicts(database, clock, meters, settings.results_deadline_s), Hindrances()
+    gate = Gate(database, Questions(fleet))
+    resumption = Resumption(database, verifications, hindrances)
+    evaluations = Evaluations(database, gate, verdicts, clock, hindrances)
     relay = Relay(bus, database, clock, _relay_policy(settings), meters)
     uploads = Uploads(store, clock, _upload_policy(settings))
     intake = UsageIntake(bus, database, clock, meters, settings.usage_keep_s)
@@ -78,6 +88,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     registry = Registry(
         registrations=registrations,
         adapters=Adapters(database, clock),
+        evaluating=evaluating(database, verdicts, clock),
         aliasing=aliasing,
         customers=Customers(database, clock),
         base_models=BaseModels(database, clock),
@@ -93,19 +104,42 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     )
     parts = (
         database,
-        relay,
-        Evaluations(database, fleet, clock, policies.evaluation(settings), meters),
+        *_telling(settings, relay, clock),
+        verifications,
+        *_attending(settings, database, (resumption, evaluations), clock, hindrances),
+        periodically(clock, settings.deadline_sweep_s, Deadlines(database, clock, hindrances, meters).sweep),
         Announcements(bus, registrations, meters, database.changes),
+        Complaints(bus, LostBytes(database, store, clock, meters)),
         *_deploying(settings, database, fleet, aliasing, clock),
-        periodically(clock, settings.reconcile_s, relay.ask_reconcile),
         periodically(clock, settings.migration_sweep_s, moves.sweep.turn),
-        intake,
-        periodically(clock, PRUNE_S, intake.prune),
-        periodically(clock, TELL_S, Traffic(bus, database, clock).tell),
-        periodically(clock, settings.outbox_look_s, relay.look),
+        *_counting(intake, Traffic(bus, database, clock), clock),
         periodically(clock, PRUNE_UPLOADS_S, uploads.prune),
     )
     return Assembly(registry=registry, parts=parts, door=build_door(registry))
+
+
+def _telling(settings: Settings, relay: Relay, clock: Clock) -> tuple[Part, ...]:
+    """What tells the bus of every change, and looks whether it still knows."""
+    return (
+        relay,
+        periodically(clock, settings.reconcile_s, relay.ask_reconcile),
+        periodically(clock, settings.outbox_look_s, relay.look),
+    )
+
+
+def _counting(intake: UsageIntake, traffic: Traffic, clock: Clock) -> tuple[Part, ...]:
+    """What takes usage in, and tells placement who is busy."""
+    return intake, periodically(clock, PRUNE_S, intake.prune), periodically(clock, TELL_S, traffic.tell)
+
+
+def _attending(
+    settings: Settings, database: Database, works: tuple[Work, ...], clock: Clock, hindrances: Hindrances
+) -> Iterator[Part]:
+    """What takes adapters further by itself; now and then it looks for what another registry left behind."""
+    for work in works:
+        attendance = Attendance(work, database, clock, policies.attendance(settings), hindrances)
+        yield attendance
+        yield periodically(clock, settings.reconcile_s, attendance.look_again)
 
 
 def _deploying(

@@ -10,6 +10,7 @@ from services.registry.adapters import Adapters
 from services.registry.aliasing import Aliasing
 from services.registry.base_models import BaseModels
 from services.registry.customers import Customers
+from services.registry.evaluating import Evaluating
 from services.registry.fleet import Fleet
 from services.registry.io.database import Database, DatabaseUnavailable
 from services.registry.moving import Moving
@@ -24,6 +25,7 @@ from shared.runtime.metrics import Metrics
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
     registrations: Registrations
     adapters: Adapters
+    evaluating: Evaluating
     aliasing: Aliasing
     customers: Customers
     base_models: BaseModels

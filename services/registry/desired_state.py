@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,12 +28,14 @@ async def desired_state(connection: AsyncConnection) -> list[tuple[Channel[Any, 
     """Bucket by bucket, in an order in which nothing refers to what comes later."""
     bases = {base.base_model_hash: base for base in await base_model_rows.listed(connection)}
     adapters = {adapter.adapter_id: adapter async for adapter in _held(connection)}
+    states = [state async for state in _named(connection)]
+    adapters |= await _named_besides(connection, states, adapters)
     return [
         (catalog.BASE_MODEL, {(key,): base for key, base in bases.items()}),
         (catalog.TENANT, {(tenant.tenant_id,): tenant for tenant in await customer_rows.tenants(connection)}),
         (catalog.API_KEY, {(key.key_hash,): key.record for key in await customer_rows.keys(connection)}),
         (catalog.ADAPTER, {(key_of(key),): records.adapter_record(one) for key, one in adapters.items()}),
-        (catalog.ALIAS, await _aliases(connection, adapters, bases)),
+        (catalog.ALIAS, _aliases(states, adapters, bases)),
     ]
 
 
@@ -55,19 +57,25 @@ async def _named(connection: AsyncConnection) -> AsyncIterator[AliasState]:
         wanted = msgspec.structs.replace(wanted, after=page[-1].alias)
 
 
-async def _aliases(
-    connection: AsyncConnection, held: Mapping[str, StoredAdapter], bases: Mapping[str, BaseModelRecord]
+async def _named_besides(
+    connection: AsyncConnection, states: Sequence[AliasState], held: Mapping[str, StoredAdapter]
+) -> dict[str, StoredAdapter]:
+    """Adapters that aliases mean although no replica may hold them: their records say so, and requests are refused
+    with the reason instead of a 404."""
+    named = {name for state in states for name in state.named if name not in held}
+    found = [await adapter_rows.find(connection, adapter_id) for adapter_id in sorted(named)]
+    return {adapter.adapter_id: adapter for adapter in found if adapter is not None}
+
+
+def _aliases(
+    states: Sequence[AliasState], adapters: Mapping[str, StoredAdapter], bases: Mapping[str, BaseModelRecord]
 ) -> Values:
-    """Also those whose adapter replicas no longer hold: a request then learns that, instead of a 404."""
     targets: dict[str | None, AliasTarget | None] = {None: None}
-    states = [state async for state in _named(connection)]
-    for adapter_id in {name for state in states for name in state.named}:
-        adapter = held.get(adapter_id) or await adapter_rows.find(connection, adapter_id)
-        if adapter is not None:
-            targets[adapter_id] = records.alias_target(adapter, bases[adapter.announced.base_model_hash])
-    values: Values = {}
-    for state in states:
-        if (target := targets[state.adapter_id]) is not None:
-            record = records.alias_record(state, target, targets[state.split_adapter_id])
-            values[(key_of(state.alias),)] = record
-    return values
+    for adapter_id in {name for state in states for name in state.named} & adapters.keys():
+        adapter = adapters[adapter_id]
+        targets[adapter_id] = records.alias_target(adapter, bases[adapter.announced.base_model_hash])
+    return {
+        (key_of(state.alias),): records.alias_record(state, target, targets[state.split_adapter_id])
+        for state in states
+        if (target := targets[state.adapter_id]) is not None
+    }

@@ -5,12 +5,15 @@ from __future__ import annotations
 from services.registry.core import records
 from services.registry.core.aliases import AliasState
 from services.registry.core.defects import LONGEST_FIELD
+from services.registry.core.gate import Report
+from services.registry.core.overrides import Override
 from services.registry.core.records import StoredAdapter
 from services.registry.io.notes import Note, fact, removal, value
 from shared.contracts import catalog
 from shared.messages.adapters import (
     AdapterActivated,
     AdapterEvaluated,
+    AdapterEvaluating,
     AdapterFailed,
     AdapterRegistered,
     AdapterRejected,
@@ -21,7 +24,6 @@ from shared.messages.adapters import (
 from shared.messages.aliases import AliasMoved
 from shared.messages.desired import AliasTarget
 from shared.messages.identity import key_of
-from shared.messages.operations import Evaluation
 
 
 def announced(message: AdapterRegistered) -> Note:
@@ -50,31 +52,47 @@ def verified(adapter: StoredAdapter) -> list[Note]:
     return [fact(catalog.ADAPTER_VERIFIED, outcome), held(adapter)]
 
 
-def evaluated(adapter: StoredAdapter, evaluation: Evaluation) -> Note:
+def evaluating(adapter: StoredAdapter) -> list[Note]:
+    outcome = AdapterEvaluating(
+        adapter_id=adapter.adapter_id,
+        tenant_id=adapter.tenant_id,
+        digest=adapter.digest,
+        deadline_s=adapter.deadline_s or 0.0,
+    )
+    return [fact(catalog.ADAPTER_EVALUATING, outcome), held(adapter)]
+
+
+def evaluated(adapter: StoredAdapter, report: Report) -> Note:
     outcome = AdapterEvaluated(
         adapter_id=adapter.adapter_id,
         digest=adapter.digest,
-        passed=evaluation.passed,
-        reason=evaluation.reason,
-        replica_id=evaluation.replica_id,
-        fingerprint=evaluation.fingerprint,
+        passed=report.passed,
+        reason=report.reason,
+        replica_id=report.replica_id,
+        fingerprint=adapter.fingerprint,
+        score=report.scores.candidate,
+        source="pipeline" if report.signed_by else "fleet",
+        signed_by=report.signed_by,
     )
     return fact(catalog.ADAPTER_EVALUATED, outcome)
 
 
-def activated(adapter: StoredAdapter) -> list[Note]:
+def activated(adapter: StoredAdapter, override: Override | None = None) -> list[Note]:
     outcome = AdapterActivated(
         adapter_id=adapter.adapter_id,
         tenant_id=adapter.tenant_id,
         digest=adapter.digest,
         pool_id=adapter.pool_id,
+        overridden_by="" if override is None else override.by,
+        override_reason="" if override is None else override.reason,
     )
     return [fact(catalog.ADAPTER_ACTIVATED, outcome), held(adapter)]
 
 
-def failed(adapter: StoredAdapter) -> list[Note]:
+def failed(adapter: StoredAdapter, *, aliased: bool = False) -> list[Note]:
+    """While an alias means it, replicas keep a record that says so: they refuse its requests in so many words."""
     outcome = AdapterFailed(adapter_id=adapter.adapter_id, tenant_id=adapter.tenant_id, reason=adapter.reason)
-    return [fact(catalog.ADAPTER_FAILED, outcome), dropped(adapter)]
+    return [fact(catalog.ADAPTER_FAILED, outcome), held(adapter) if aliased else dropped(adapter)]
 
 
 def retired(adapter: StoredAdapter) -> list[Note]:
@@ -85,7 +103,7 @@ def retired(adapter: StoredAdapter) -> list[Note]:
 
 
 def held(adapter: StoredAdapter) -> Note:
-    """Replicas may load it."""
+    """What replicas know of it: they may load it, or why they may not."""
     return value(catalog.ADAPTER, records.adapter_record(adapter), key_of(adapter.adapter_id))
 
 

@@ -8,6 +8,7 @@ from services.registry.core.evaluation import order_replicas
 from services.registry.core.records import StoredAdapter, adapter_record
 from shared.bus.port import AskFailed, Bus, BusUnavailable, DeadlineExceeded, NoResponders
 from shared.contracts import catalog
+from shared.messages.completions import CasePrompt, Complete, Completed
 from shared.messages.operations import (
     AskFingerprint,
     AskFleet,
@@ -57,6 +58,18 @@ class Fleet:
     async def evaluate(self, replica_id: str, adapter: StoredAdapter) -> Evaluation:
         order = EvaluateAdapter(record=adapter_record(adapter))
         return await self._bus.ask(catalog.EVALUATE, order, replica_id, timeout_s=self._policy.evaluate_timeout_s)
+
+    async def complete(
+        self,
+        replica_id: str,
+        base_model_hash: str,
+        adapter: StoredAdapter | None,
+        prompts: tuple[CasePrompt, ...],
+    ) -> Completed:
+        """Greedy answers with this adapter, or without one the base model's own."""
+        record = None if adapter is None else adapter_record(adapter)
+        order = Complete(base_model_hash=base_model_hash, record=record, prompts=prompts)
+        return await self._bus.ask(catalog.COMPLETE, order, replica_id, timeout_s=self._policy.evaluate_timeout_s)
 
     async def fingerprint(self, replica_id: str, adapter: StoredAdapter) -> Fingerprint:
         question = AskFingerprint(adapter_id=adapter.adapter_id, digest=adapter.digest)

@@ -1,15 +1,24 @@
-"""What the settings say about the parts that evaluate and deploy."""
+"""What the settings say about the parts that verify, evaluate and deploy."""
 
 from __future__ import annotations
 
+from services.registry.attendance import AttendancePolicy
 from services.registry.deployments import DeploymentPolicy
-from services.registry.evaluations import EvaluationPolicy
 from services.registry.residency import ResidencyPolicy
 from services.registry.settings import Settings
+from services.registry.verifications import RegistrationPolicy
 
 
-def evaluation(settings: Settings) -> EvaluationPolicy:
-    return EvaluationPolicy(
+def registration(settings: Settings) -> RegistrationPolicy:
+    return RegistrationPolicy(
+        largest_file_bytes=settings.largest_file_bytes,
+        verification_deadline_s=settings.verification_deadline_s,
+        evaluation_deadline_s=settings.evaluation_deadline_s,
+    )
+
+
+def attendance(settings: Settings) -> AttendancePolicy:
+    return AttendancePolicy(
         at_once=settings.evaluations_at_once,
         retry_s=settings.evaluation_retry_s,
         longest_retry_s=settings.evaluation_longest_retry_s,

@@ -12,7 +12,8 @@ _POSITIVE = (
     "outbox_batch_rows", "database_connections", "database_timeout_s", "outbox_look_s", "reconcile_s",
     "migration_sweep_s", "retrain_deadline_s",
     "residency_deadline_s", "rollback_residency_s", "deployment_deadline_s", "keep_warm_s", "wanted_sweep_s",
-    "guard_check_s", "guard_probe_s",
+    "guard_check_s", "guard_probe_s", "verification_deadline_s", "results_deadline_s",
+    "deadline_sweep_s",
 )  # fmt: skip
 
 
@@ -41,6 +42,11 @@ class Settings(S3Access, frozen=True, kw_only=True):
     """How long a whole upload waits for the announcement that names it."""
     evaluation_deadline_s: float = 600.0
     """How long a verified adapter may wait for a replica that measures it."""
+    verification_deadline_s: float = 600.0
+    """How long an announcement may wait for its file to be read and checked."""
+    results_deadline_s: float = 3600.0
+    """How long a pipeline may take for the results that it announced to post itself."""
+    deadline_sweep_s: float = 1.0
     evaluations_at_once: int = 4
     evaluation_retry_s: float = 0.5
     evaluation_longest_retry_s: float = 4.0

@@ -18,6 +18,7 @@ from shared.bus.port import Bus, Ids
 from shared.contracts import catalog
 from shared.contracts.channel import Service
 from shared.messages.adapters import AdapterRegistered
+from shared.messages.completions import CaseOutput, CasePrompt, Complete, Completed
 from shared.messages.effects import AdapterEffect
 from shared.messages.operations import (
     AskFingerprint,
@@ -49,6 +50,7 @@ def settings(folder: Path, **changes: Any) -> Settings:
         "store_url": (folder / "store").as_uri(),
         "weights_prefixes": ((folder / "inbox").as_uri(),),
         "evaluation_retry_s": 0.01,
+        "deadline_sweep_s": 0.05,
         "outbox_retry_s": 0.01,
     }
     return Settings(**{**said, **changes})
@@ -160,9 +162,14 @@ class FakePlacement:
 EFFECT = AdapterEffect(engine="fake-1/none", token_ids=(9, 4), logprobs=(-0.5, -1.0), shift=0.5, slot_digest="f1")
 
 
+Says = Callable[[str | None, CasePrompt], str]
+"""What an adapter, or the base model (None), answers to a prompt."""
+
+
 class FakeReplica:
     """Answers evaluations with `passed`, or raises `trouble`; `asked` holds what it was asked. Loads come to nothing
-    for the reason `load_trouble`, if there is one; `loaded` holds what it was asked to load."""
+    for the reason `load_trouble`, if there is one; `loaded` holds what it was asked to load. Prompts of evaluation
+    sets, which `questions` holds, are answered by `says`."""
 
     def __init__(self, replica_id: str) -> None:
         self.replica_id = replica_id
@@ -173,12 +180,16 @@ class FakeReplica:
         self.load_trouble: str | None = None
         self.loaded: list[LoadAdapter] = []
         self.slot_digest = EFFECT.slot_digest
+        self.finite = True
+        self.says: Says = lambda adapter_id, prompt: f"{adapter_id or 'base'} says {prompt.case}"
+        self.questions: list[Complete] = []
         self.probe_trouble: str | None = None
 
     async def serve(self, bus: Bus) -> None:
         await bus.serve(catalog.EVALUATE, self._evaluate, self.replica_id)
         await bus.serve(catalog.LOAD, self.load, self.replica_id)
         await bus.serve(catalog.FINGERPRINT, self._fingerprint, self.replica_id)
+        await bus.serve(catalog.COMPLETE, self._complete, self.replica_id)
 
     async def load(self, order: LoadAdapter, ids: Ids) -> HoldResult:
         self.loaded.append(order)
@@ -194,6 +205,14 @@ class FakeReplica:
             effect=msgspec.structs.replace(EFFECT, slot_digest=self.slot_digest),
         )  # fmt: skip
 
+    async def _complete(self, question: Complete, ids: Ids) -> Completed:
+        self.questions.append(question)
+        adapter_id = question.record.adapter_id if question.record else None
+        return Completed(
+            replica_id=self.replica_id,
+            outputs=tuple(output(prompt, self.says(adapter_id, prompt)) for prompt in question.prompts),
+        )
+
     async def _evaluate(self, question: EvaluateAdapter, ids: Ids) -> Evaluation:
         self.asked.append(question)
         if self.trouble is not None:
@@ -204,11 +223,18 @@ class FakeReplica:
             replica_id=self.replica_id,
             passed=self.passed,
             reason=self.reason,
-            fingerprint="f1" if self.passed else "",
+            fingerprint="f1",
             effects=(EFFECT,) if self.passed else (),
             engine_build="fake-1",
             largest_logprob_change=0.5,
+            finite=self.finite,
         )
+
+
+def output(prompt: CasePrompt, text: str) -> CaseOutput:
+    """A text that begins with "error: " is none: what follows says why."""
+    found, _, error = text.partition("error: ")
+    return CaseOutput(case=prompt.case, text=found, tokens=len(found.split()), finish="stop", error=error)
 
 
 def summary(replica_id: str, pool_id: str, **changes: Any) -> ReplicaSummary:

@@ -10,8 +10,8 @@ from shared.messages.identity import ALIAS_GRAMMAR, is_alias
 
 
 class Denied(msgspec.Struct, frozen=True, kw_only=True):
-    """Why not. `kind` is "invalid" (the request is wrong), "missing", "conflict" (with the present state) or
-    "unavailable" (it may go well later)."""
+    """Why not. `kind` is "invalid" (the request is wrong), "forbidden", "missing", "conflict" (with the present
+    state) or "unavailable" (it may go well later)."""
 
     kind: str
     code: str

@@ -29,10 +29,3 @@ def judge(evaluation: Evaluation) -> Verdict:
     if evaluation.passed:
         return Verdict(state="active", reason=f"evaluated on {evaluation.replica_id}: {evaluation.reason}")
     return Verdict(state="failed", reason=f"the evaluation on {evaluation.replica_id} failed: {evaluation.reason}")
-
-
-def judge_deadline(deadline_s: float, now_s: float, last_trouble: str) -> Verdict | None:
-    """Failed once the deadline has passed; the sentence carries what stood in the way last."""
-    if now_s < deadline_s:
-        return None
-    return Verdict(state="failed", reason=f"no replica evaluated it before its deadline: {last_trouble}")

@@ -10,30 +10,42 @@ from services.registry.core.aliases import Denied
 
 _MOVES: Mapping[str | None, frozenset[str]] = {
     None: frozenset({"registered"}),
-    "registered": frozenset({"verified", "rejected"}),
+    "registered": frozenset({"verified", "rejected", "failed"}),
     "rejected": frozenset({"registered"}),
-    "verified": frozenset({"evaluating"}),
+    "verified": frozenset({"evaluating", "failed"}),
     "evaluating": frozenset({"active", "failed"}),
-    "active": frozenset({"retired"}),
+    "active": frozenset({"retired", "failed"}),
     "failed": frozenset(),
     "retired": frozenset(),
 }
 """None is "unknown here". A rejected announcement left nothing behind, so a corrected one may follow."""
 
 UNFINISHED = ("verified", "evaluating")
-"""States that something must still happen to: what a restart resumes."""
+"""States in which an evaluation must still happen: what a restart resumes."""
+
+REGISTERED = "registered"
+UNDER_WAY = (REGISTERED, *UNFINISHED)
+"""States that have a deadline."""
+
+_OVERDUE: Mapping[str, str] = {
+    "registered": "it could not be read and checked",
+    "verified": "no replica evaluated it",
+    "evaluating": "its evaluation did not end",
+}
 
 HELD = ("verified", "evaluating", "active")
 """States in which replicas may hold the adapter."""
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of an adapter's history. `deadline_s` is the wall-clock time by which the next must come."""
+    """One entry of an adapter's history. `deadline_s` is the wall-clock time by which the next must come; `actor`
+    names the person who wanted it, empty where the fleet decided."""
 
     state: str
     reason: str
     at_s: float
     deadline_s: float | None = None
+    actor: str = ""
 
 
 class IllegalMove(Exception):
@@ -47,18 +59,31 @@ def move(current: str | None, target: str, reason: str, now_s: float) -> Move:
     return Move(state=target, reason=reason, at_s=now_s)
 
 
-def accept(current: str | None, reason: str, now_s: float, evaluation_deadline_s: float) -> tuple[Move, Move]:
-    """Registered and verified in one step: nothing between the two survives a crash, so nothing is resumed.
-
-    `evaluation_deadline_s` is how long the evaluation may take, counted from now.
-    """
-    verified = move("registered", "verified", reason, now_s)
-    deadline_s = now_s + evaluation_deadline_s
-    return move(current, "registered", "announced", now_s), msgspec.structs.replace(verified, deadline_s=deadline_s)
+def begin(current: str | None, now_s: float, verification_deadline_s: float) -> Move:
+    """An announcement is known from here on. `verification_deadline_s` is how long reading and checking may take."""
+    step = move(current, "registered", "announced", now_s)
+    return msgspec.structs.replace(step, deadline_s=now_s + verification_deadline_s)
 
 
-def reject(current: str | None, reason: str, now_s: float) -> tuple[Move, Move]:
-    return move(current, "registered", "announced", now_s), move("registered", "rejected", reason, now_s)
+def verify(reason: str, now_s: float, evaluation_deadline_s: float) -> Move:
+    """`evaluation_deadline_s` is how long the evaluation may take, counted from now."""
+    step = move("registered", "verified", reason, now_s)
+    return msgspec.structs.replace(step, deadline_s=now_s + evaluation_deadline_s)
+
+
+def expire(status: str, trouble: str, now_s: float) -> Move:
+    """The deadline of the adapter has passed; the sentence carries what stood in the way last."""
+    return move(status, "failed", f"{_OVERDUE[status]} before its deadline: {trouble}", now_s)
+
+
+def lose(reason: str, now_s: float) -> Move:
+    """An active adapter whose stored bytes are no more what they were."""
+    return move("active", "failed", reason, now_s)
+
+
+def overrule(reason: str, actor: str, now_s: float) -> Move:
+    """A person's word against an evaluation: the only way out of "failed"."""
+    return Move(state="active", reason=f"overridden: {reason}", at_s=now_s, actor=actor)
 
 
 def decide_retire(adapter_id: str, status: str, aliases: Sequence[str], now_s: float) -> Move | Denied:

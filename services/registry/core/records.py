@@ -103,6 +103,18 @@ def accepted(
     )
 
 
+def registered(announced: AdapterRegistered, step: Move) -> StoredAdapter:
+    """An announcement whose file has not been opened yet."""
+    return StoredAdapter(
+        announced=announced,
+        status=step.state,
+        reason=step.reason,
+        registered_at_s=step.at_s,
+        updated_at_s=step.at_s,
+        deadline_s=step.deadline_s,
+    )
+
+
 def rejected(announced: AdapterRegistered, defects: tuple[Defect, ...], step: Move) -> StoredAdapter:
     return StoredAdapter(
         announced=announced,

@@ -11,7 +11,7 @@ from services.registry.adapters import unknown_adapter
 from services.registry.core.records import StoredAdapter
 from services.registry.http.exchange import Problem, answer, body, granted, limited, registry_of, rejection
 from services.registry.io.adapter_rows import AdapterFilter
-from services.registry.registrations import Rejected
+from services.registry.verifications import Rejected
 from shared.messages.adapters import STATES, AdapterRegistered
 
 LARGEST_PAGE = 1000

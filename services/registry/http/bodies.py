@@ -59,3 +59,16 @@ class BaseModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 class LoadBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tier: str = TIERS[0]
+
+
+class OverrideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: str
+    by: str
+
+
+class PipelineKeyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`public_key` in hex; without `tenant_id` it may sign for every tenant's adapters."""
+
+    name: str
+    public_key: str
+    tenant_id: str = ""

@@ -13,6 +13,7 @@ from services.registry.http import (
     adapter_routes,
     alias_routes,
     customer_routes,
+    evaluation_routes,
     fleet_routes,
     migration_routes,
     probe_routes,
@@ -26,6 +27,16 @@ from shared.runtime.logs import get_logger
 from shared.store.port import StoreUnavailable
 
 _log = get_logger(__name__)
+
+_TOPICS = (
+    adapter_routes,
+    alias_routes,
+    customer_routes,
+    evaluation_routes,
+    fleet_routes,
+    migration_routes,
+    usage_routes,
+)
 
 _PROBLEMS: Mapping[type[Exception], Callable[[str], Problem]] = {
     StoreUnavailable: lambda text: busy(f"The store does not answer: {text}.", "store_unavailable"),
@@ -46,7 +57,7 @@ def build_door(registry: Registry) -> FastAPI:
     door = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     door.state.registry = registry
     door.include_router(probe_routes.router)
-    for topic in (adapter_routes, alias_routes, customer_routes, fleet_routes, migration_routes, usage_routes):
+    for topic in _TOPICS:
         door.include_router(topic.router, prefix="/internal", dependencies=[Depends(_require_admin)])
     door.add_exception_handler(Problem, _on_problem)
     door.add_exception_handler(HTTPException, _on_http_exception)

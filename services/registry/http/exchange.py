@@ -19,7 +19,7 @@ LARGEST_BODY_BYTES = 1 << 20
 _JSON = "application/json"
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What text that is no JSON, or is nested deeper than anybody reads, ends in."""
-_STATUS = {"invalid": 422, "missing": 404, "conflict": 409}
+_STATUS = {"invalid": 422, "forbidden": 403, "missing": 404, "conflict": 409}
 
 
 class Problem(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, exists, insert, select, update
+from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.lifecycle import Move
@@ -18,6 +18,7 @@ from shared.messages.identity import is_adapter_id
 from shared.messages.operations import Evaluation
 
 _ANNOUNCED = AdapterRegistered.__struct_fields__
+_OF_A_MOVE = ("state", "reason", "at_s", "actor")
 
 
 class AdapterFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,21 +64,36 @@ async def save(connection: AsyncConnection, adapter: StoredAdapter, moves: Seque
     """Write the adapter as it is now, and how it came there. A new one that another transaction has
     written as well is a Collision."""
     values = _values(adapter)
-    known = select(exists().where(ADAPTERS.c.adapter_id == adapter.adapter_id))
-    if (await connection.execute(known)).scalar_one():
-        await connection.execute(update(ADAPTERS).where(ADAPTERS.c.adapter_id == adapter.adapter_id).values(values))
-    else:
+    here = ADAPTERS.c.adapter_id == adapter.adapter_id
+    if (await connection.execute(update(ADAPTERS).where(here).values(values))).rowcount == 0:
         await connection.execute(insert(ADAPTERS).values(values))
-    for step in moves:
-        row = {"adapter_id": adapter.adapter_id, "state": step.state, "reason": step.reason, "at_s": step.at_s}
-        await connection.execute(insert(ADAPTER_STATES).values(row))
+    rows = [{name: getattr(step, name) for name in _OF_A_MOVE} for step in moves]
+    if rows:
+        await connection.execute(insert(ADAPTER_STATES), [{"adapter_id": adapter.adapter_id, **row} for row in rows])
 
 
 async def history(connection: AsyncConnection, adapter_id: str) -> list[Move]:
     """Every move, oldest first."""
     query = select(ADAPTER_STATES).where(ADAPTER_STATES.c.adapter_id == adapter_id).order_by(ADAPTER_STATES.c.row_id)
     rows = await connection.execute(query)
-    return [Move(state=row.state, reason=row.reason, at_s=row.at_s) for row in rows]
+    return [Move(**{name: getattr(row, name) for name in _OF_A_MOVE}) for row in rows]
+
+
+async def overdue(connection: AsyncConnection, statuses: Sequence[str], now_s: float, limit: int) -> list[str]:
+    """The ids of adapters in these states whose deadline has passed."""
+    query = (
+        select(ADAPTERS.c.adapter_id)
+        .where(ADAPTERS.c.status.in_(statuses), ADAPTERS.c.deadline_s <= now_s)
+        .order_by(ADAPTERS.c.adapter_id)
+        .limit(limit)
+    )
+    return list((await connection.execute(query)).scalars())
+
+
+async def ids_in(connection: AsyncConnection, statuses: Sequence[str]) -> list[str]:
+    """In the order in which they were registered."""
+    query = select(ADAPTERS.c.adapter_id).where(ADAPTERS.c.status.in_(statuses))
+    return list((await connection.execute(query.order_by(ADAPTERS.c.registered_at_s))).scalars())
 
 
 async def add_evaluation(connection: AsyncConnection, evaluation: Evaluation, now_s: float) -> None:

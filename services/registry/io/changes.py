@@ -20,6 +20,7 @@ class Changes:
     def __init__(self) -> None:
         self._commits: list[asyncio.Event] = []
         self._verified: list[asyncio.Queue[str]] = []
+        self._left: list[asyncio.Queue[str]] = []
         self._activated: list[asyncio.Queue[str]] = []
         self._troubles: list[asyncio.Queue[Trouble]] = []
 
@@ -33,6 +34,12 @@ class Changes:
         """The ids of adapters that are verified from now on."""
         queue: asyncio.Queue[str] = asyncio.Queue()
         self._verified.append(queue)
+        return queue
+
+    def follow_left(self) -> asyncio.Queue[str]:
+        """The ids of adapters whose verification could not be ended by whoever began it, from now on."""
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._left.append(queue)
         return queue
 
     def follow_activated(self) -> asyncio.Queue[str]:
@@ -61,4 +68,8 @@ class Changes:
 
     def tell_verified(self, adapter_id: str) -> None:
         for queue in self._verified:
+            queue.put_nowait(adapter_id)
+
+    def tell_left(self, adapter_id: str) -> None:
+        for queue in self._left:
             queue.put_nowait(adapter_id)

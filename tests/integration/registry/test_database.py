@@ -30,7 +30,7 @@ from tests.support.adapter_files import BASE, announcement, file_of
 
 def adapter(adapter_id: str = "v1", **said: Any) -> StoredAdapter:
     announced = announcement(file_of(), adapter_id=adapter_id, **said)
-    moves = lifecycle.accept(None, "every check passed", 1.0, 600.0)
+    moves = (lifecycle.begin(None, 1.0, 600.0), lifecycle.verify("every check passed", 1.0, 600.0))
     return records.accepted(announced, BASE, FileFacts(size_bytes=10), "adapters/x.safetensors", moves[-1])
 
 
@@ -152,7 +152,7 @@ EFFECT = AdapterEffect(
 async def test_an_adapter_comes_back_as_it_was_saved(database: Database) -> None:
     saved = adapter(use_rslora=True, rank_pattern={"q_proj": 4}, alpha_pattern={"q_proj": 2.0}, alias="acme/x")
     saved = msgspec.structs.replace(saved, effects=(EFFECT,))
-    moves = lifecycle.accept(None, "every check passed", 1.0, 600.0)
+    moves = (lifecycle.begin(None, 1.0, 600.0), lifecycle.verify("every check passed", 1.0, 600.0))
     async with database.write() as connection:
         await tenant(connection)
         await adapter_rows.save(connection, saved, moves)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry import registrations
+from services.registry import verifications
 from services.registry.core import evaluation
 from services.registry.core.records import StoredAdapter
 from services.registry.core.verify import FileFacts
@@ -96,24 +96,27 @@ async def test_the_same_id_with_other_bytes_is_refused(here: World, pipeline: Bu
     assert await here.status("v1") == "active"
 
 
-async def test_an_id_that_is_taken_meanwhile_is_told_as_well(
+async def test_an_id_is_taken_from_the_moment_it_is_announced(
     here: World, pipeline: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also while its file is still being read."""
     [rejected] = await heard(pipeline, catalog.ADAPTER_REJECTED)
     other, first = here.announce("v1", seed=9), announcement(file_of(), adapter_id="v1")
     write_folder(here.folder / "inbox" / "first", file_of(), first)
     taking = iter([msgspec.structs.replace(first, weights_uri=(here.folder / "inbox" / "first").as_uri())])
-    inspect = registrations.inspect
+    inspect = verifications.inspect
 
     async def slowly(weights: Weights, largest_bytes: int) -> FileFacts:
         for taker in taking:
-            assert (await here.post(taker)).status_code == 201
+            assert (await here.post(taker)).status_code == 409
+            await pipeline.publish(catalog.ADAPTER_REGISTERED, taker)
         return await inspect(weights, largest_bytes)
 
-    monkeypatch.setattr(registrations, "inspect", slowly)
-    await pipeline.publish(catalog.ADAPTER_REGISTERED, other)
+    monkeypatch.setattr(verifications, "inspect", slowly)
+    assert (await here.post(other)).status_code == 201
     [found] = await rejected.first()
     assert (found.adapter_id, [defect.code for defect in found.defects]) == ("v1", ["adapter_id_taken"])
+    assert (await here.reached("v1", "active"))["checksum"] == other.checksum
 
 
 async def test_an_event_with_a_bad_file_is_answered_with_every_defect(here: World, pipeline: Bus) -> None:

@@ -15,6 +15,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 from services.registry.core import lifecycle, records
+from services.registry.core.lifecycle import Move
 from services.registry.core.records import StoredAdapter
 from services.registry.core.verify import FileFacts
 from services.registry.io import adapter_rows, customer_rows, outbox_rows
@@ -49,8 +50,12 @@ def moved(direction: str, revision: str) -> Any:
     return move
 
 
+def lifecycle_moves() -> tuple[Move, Move]:
+    return lifecycle.begin(None, 1.0, 600.0), lifecycle.verify("every check passed", 1.0, 600.0)
+
+
 def adapter(**said: Any) -> StoredAdapter:
-    moves = lifecycle.accept(None, "every check passed", 1.0, 600.0)
+    moves = lifecycle_moves()
     announced = announcement(file_of(), adapter_id="v1")
     kept = records.accepted(announced, BASE, FileFacts(size_bytes=10), "adapters/x.safetensors", moves[-1])
     return msgspec.structs.replace(kept, **said)
@@ -83,7 +88,7 @@ async def test_adapters_of_the_first_schema_live_on_and_can_go_back(empty_url: s
     await database.start()
     async with database.write() as connection:
         await customer_rows.save_tenant(connection, TenantRecord(tenant_id="acme"), 1.0)
-        await adapter_rows.save(connection, before, lifecycle.accept(None, "every check passed", 1.0, 600.0))
+        await adapter_rows.save(connection, before, lifecycle_moves())
         await outbox_rows.append(connection, [removal(catalog.TENANT, "x")], 1.0)
     for _ in range(2):
         async with database.write() as connection:

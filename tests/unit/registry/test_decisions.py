@@ -1,23 +1,20 @@
-"""States, base models, tenants, whom to ask, and what to repair."""
+"""Records, base models, tenants, whom to ask, and what to repair."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
 import msgspec
 import pytest
 
-from services.registry.core import lifecycle, records
-from services.registry.core.aliases import Denied
+from services.registry.core import records
 from services.registry.core.bases import decide_base_model
-from services.registry.core.evaluation import judge, judge_deadline, order_replicas
-from services.registry.core.lifecycle import IllegalMove, Move
+from services.registry.core.evaluation import judge, order_replicas
+from services.registry.core.lifecycle import Move
 from services.registry.core.reconciliation import repair
 from services.registry.core.tenants import tenant_fault
 from services.registry.core.verify import FileFacts
-from shared.messages.adapters import STATES
 from shared.messages.desired import ModuleShape, TenantRecord
 from shared.messages.operations import Evaluation
 from shared.messages.pools import pool_id
@@ -25,53 +22,6 @@ from tests.support.adapter_files import BASE, announcement, file_of
 from tests.support.registry_world import summary
 
 POOL = pool_id(BASE.base_model_hash, 8)
-
-
-# -- states --------------------------------------------------------------------------------------------
-
-
-def test_the_way_of_a_good_adapter() -> None:
-    moves = lifecycle.accept(None, "every check passed", 5.0, 600.0)
-    assert [(move.state, move.at_s, move.deadline_s) for move in moves] == [
-        ("registered", 5.0, None),
-        ("verified", 5.0, 605.0),
-    ]
-    for current, target in itertools.pairwise(["verified", "evaluating", "active", "retired"]):
-        assert lifecycle.move(current, target, "why", 6.0) == Move(state=target, reason="why", at_s=6.0)
-
-
-def test_a_rejected_announcement_may_be_corrected() -> None:
-    assert [move.state for move in lifecycle.reject("rejected", "still wrong", 1.0)] == ["registered", "rejected"]
-    assert [move.state for move in lifecycle.accept("rejected", "right now", 2.0, 1.0)] == ["registered", "verified"]
-
-
-def test_what_has_ended_stays_ended() -> None:
-    for ended, target in itertools.product(["failed", "retired"], STATES):
-        with pytest.raises(IllegalMove, match=f"{ended} cannot become {target}"):
-            lifecycle.move(ended, target, "", 0.0)
-
-
-def test_no_state_is_skipped() -> None:
-    for current, target in [
-        ("registered", "active"),
-        ("verified", "active"),
-        ("active", "evaluating"),
-        (None, "active"),
-    ]:
-        with pytest.raises(IllegalMove):
-            lifecycle.move(current, target, "", 0.0)
-
-
-def test_retiring_waits_until_no_alias_means_it() -> None:
-    refused = lifecycle.decide_retire("v1", "active", ["acme/a", "acme/b"], 1.0)
-    assert isinstance(refused, Denied)
-    assert (refused.code, "acme/a, acme/b" in refused.message) == ("adapter_in_use", True)
-    assert isinstance(lifecycle.decide_retire("v1", "active", [], 1.0), Move)
-
-
-@pytest.mark.parametrize("status", ["verified", "evaluating", "failed", "rejected", "retired"])
-def test_only_an_active_adapter_is_retired(status: str) -> None:
-    assert isinstance(lifecycle.decide_retire("v1", status, [], 1.0), Denied)
 
 
 # -- records -------------------------------------------------------------------------------------------
@@ -208,13 +158,6 @@ def test_c08_an_evaluation_that_found_no_effect_fails_the_adapter() -> None:
     verdict = judge(evaluation(False))
     assert (verdict.state, "no effect" in verdict.reason, "r1" in verdict.reason) == ("failed", True, True)
     assert judge(evaluation(True)).state == "active"
-
-
-def test_a_deadline_that_passed_fails_with_what_stood_in_the_way() -> None:
-    assert judge_deadline(10.0, 9.9, "nobody is ready") is None
-    verdict = judge_deadline(10.0, 10.0, "nobody is ready")
-    assert verdict is not None
-    assert (verdict.state, "nobody is ready" in verdict.reason) == ("failed", True)
 
 
 # -- reconciliation ------------------------------------------------------------------------------------

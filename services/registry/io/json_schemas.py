@@ -1,0 +1,120 @@
+"""JSON schemas that customers write, checked within a bounded number of steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import extend
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from services.registry.io.patterns import PatternInvalid, found_in
+
+Schema = Mapping[str, Any] | bool
+
+LARGEST_SCHEMA_BYTES = 16 << 10
+_MOST_STEPS = 5_000
+_NOT_SERVED = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef")
+"""Keywords for which the library walks through a schema by ways of its own, uncounted and with Python's `re`."""
+
+
+class _TooManySteps(Exception):
+    """References that double at every level reach any number of steps."""
+
+
+def schema_fault(schema: Schema) -> str | None:
+    """Why a schema cannot be used, as a clause."""
+    size_bytes = len(json.dumps(schema))
+    if size_bytes > LARGEST_SCHEMA_BYTES:
+        return f"the schema has {size_bytes} bytes, {LARGEST_SCHEMA_BYTES} are allowed"
+    try:
+        Draft202012Validator.check_schema(schema)
+        for part in _parts(schema):
+            if named := [name for name in _NOT_SERVED if name in part]:
+                return f"{named[0]} is not served"
+            for pattern in _patterns(part):
+                found_in(pattern, "")
+    except SchemaError as error:
+        return f"it is no JSON schema: {error.message[:200]}"
+    except PatternInvalid as error:
+        return f"a pattern in it cannot be used: {error}"
+    except RecursionError:
+        return "it is nested too deeply"
+    return None
+
+
+def conforms(schema: Schema, text: str) -> bool:
+    """Whether the text is JSON that the schema allows. What cannot be decided within the bounds does not."""
+    try:
+        said = json.loads(text)
+        validator = _validator(_MOST_STEPS)(schema, registry=Registry())
+        return bool(validator.is_valid(said))
+    except (ValueError, RecursionError, Unresolvable, _TooManySteps, PatternInvalid):
+        return False
+
+
+def _validator(steps: int) -> Any:
+    """The standard one, except that its patterns are RE2's and that it counts. Other documents are never fetched."""
+    left = steps
+
+    def counted(rule: Callable[..., Any]) -> Callable[..., Any]:
+        def apply(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise _TooManySteps
+            return rule(validator, value, instance, schema)
+
+        return apply
+
+    rules = {**Draft202012Validator.VALIDATORS, **_OWN}
+    return extend(Draft202012Validator, {name: counted(rule) for name, rule in rules.items()})
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not found_in(pattern, instance):
+        yield ValidationError("does not match")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    for pattern, subschema in patterns.items():
+        for name, value in instance.items():
+            if found_in(pattern, name):
+                yield from validator.descend(value, subschema)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    patterns = schema.get("patternProperties", {})
+    for name, value in instance.items():
+        if name not in schema.get("properties", {}) and not any(found_in(pattern, name) for pattern in patterns):
+            yield from validator.descend(value, allowed)
+
+
+_OWN: Mapping[str, Callable[..., Any]] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+}
+
+
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every object in it: a reference can make a schema of any."""
+    if isinstance(schema, dict):
+        yield schema
+    for one in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _parts(one)
+
+
+def _patterns(part: dict[str, Any]) -> Iterator[str]:
+    if isinstance(pattern := part.get("pattern"), str):
+        yield pattern
+    if isinstance(patterns := part.get("patternProperties"), dict):
+        yield from patterns
