@@ -140,6 +140,12 @@ bench-engine: $(INSTALLED) ## our engine beside others, into reports/engine.json
 bench-registry: $(INSTALLED) ## the registry's database with 20,000 adapters and 10 million requests, into reports/registry.json
 	@$(PYTHON) -m loadtest.registry_scale
 
+.PHONY: bench-registrations
+bench-registrations: $(INSTALLED) ## registrations a second of an embedded fleet; COUNT=5000
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m loadtest.registrations --count $(or $(COUNT),5000) \
+	  --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")"
+
 .PHONY: isolation
 isolation: $(INSTALLED) ## ten thousand requests, each with its own adapter's marker? MODEL=smollm2: 1,000 on the real base
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \

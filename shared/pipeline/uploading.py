@@ -13,6 +13,8 @@ from shared.pipeline.door import Body, Door, Trying, in_words, passes, refusal, 
 from shared.pipeline.outcome import Refused
 
 CHUNK_BYTES = 1 << 18
+SMALL_BYTES = 1 << 20
+"""To send so much again costs no more than to ask first whether it is there."""
 _MISMATCH, _ELSEWHERE = "checksum_mismatch", "upload_offset"
 
 OnSent = Callable[[int, int], None]
@@ -46,8 +48,8 @@ class Upload:
         """The `weights_uri` to announce. Raises Unreachable when nothing has moved for as long as patience lasts,
         Refused, OSError."""
         trying = Trying(self._door.patience)
+        standing = await self._standing() if self._total_bytes > SMALL_BYTES else Standing(0, None)
         while True:
-            standing = await self._standing()
             if standing.weights_uri is not None:
                 self._on_sent(self._total_bytes, self._total_bytes)
                 return standing.weights_uri
@@ -58,10 +60,11 @@ class Upload:
                 answer = await self._door.put_once(self._path, self._rest(standing.offset_bytes))
             except httpx.TransportError as error:
                 await trying.failed(in_words(error))
-                continue
-            if answer.status_code < 400:
-                return told(answer, Sent).weights_uri
-            await self._settle(answer, trying, standing.offset_bytes)
+            else:
+                if answer.status_code < 400:
+                    return told(answer, Sent).weights_uri
+                await self._settle(answer, trying, standing.offset_bytes)
+            standing = await self._standing()
 
     async def _settle(self, answer: httpx.Response, trying: Trying, start: int) -> None:
         """Returns if another attempt may succeed."""
