@@ -310,15 +310,17 @@ class Rig:
 async def rig(
     folder: Path, model_folder: Path, *, engine: Engine | None = None, base_hash: str = BASE_HASH, **settings: Any
 ) -> AsyncIterator[Rig]:
-    """A started replica over the timed engine, or over `engine`. To see what proofs cost, set
+    """A started replica (unless `start` is False) over the timed engine, or over `engine`. To see what proofs cost, set
     `replica.loader.slots.proving` to False: every load is taken for right then."""
+    start = settings.pop("start", True)
     given = {"slots": 4, "ram_budget_bytes": 1 << 20, "disk_budget_bytes": 1 << 20, **settings}
     own = Settings(
         replica_id=REPLICA_ID, model_folder=model_folder, store_url="file:///unused",
         cache_folder=folder / "cache", engine="timed", **given,
     )  # fmt: skip
     built = Rig(folder, model_folder, own, engine or timed(own.slots, base_hash), base_hash)
-    await built.start()
+    if start:
+        await built.start()
     try:
         yield built
     finally:

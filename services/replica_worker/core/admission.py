@@ -45,7 +45,8 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
 def admit(request: GenerateRequest, door: Door) -> Refusal | None:
     """None: it may come in."""
     if door.not_ready:
-        return Refusal(code="not_ready", reason=f"This replica is not ready: {door.not_ready}.", elsewhere=True)
+        reason = f"This replica is not ready: {door.not_ready}."
+        return Refusal(code="not_ready", reason=reason, elsewhere=True, retry_after_s=1.0)
     if door.draining:
         return Refusal(code="draining", reason="This replica is draining.", elsewhere=True)
     if request.pool_id != door.pool_id or request.base_model_hash != door.base_model_hash:

@@ -48,6 +48,24 @@ async def test_c28_a_step_that_fails_once_does_not_poison_the_retry(
     assert heard.accepted.tier == "gpu"
 
 
+async def test_c28_a_proof_that_fails_once_leaves_nothing_that_a_retry_could_take_for_loaded(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    record = await replica.register("acme-1")
+    engine.fail("probe", RuntimeError("a passing fault"), times=2)
+    failed = await load(replica, record)
+    assert not failed.ok
+    assert "cannot be proven: a passing fault" in failed.reason
+    await replica.until(lambda: replica.replica.loader.slots.table.empty == 4)
+    assert [engine.held_digest(slot) for slot in range(4)] == [None] * 4
+    again = await load(replica, record)
+    assert (again.ok, again.tier) == (True, "gpu")
+    probes = engine.calls["probe"]
+    heard = await replica.caller.run(replica.request("r1", record))
+    assert heard.accepted is not None
+    assert (heard.accepted.tier, engine.calls["probe"]) == ("gpu", probes), "routable: nothing is left to be proven"
+
+
 async def test_a_slot_whose_clearing_failed_is_not_lost(replica: Rig, engine: UnrulyEngine) -> None:
     record = await replica.register("acme-1")
     assert (await load(replica, record)).ok

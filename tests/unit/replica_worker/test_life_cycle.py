@@ -1,0 +1,116 @@
+"""What a replica needs for an adapter, and what it makes of orders that come before its engine is up."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shutil
+import socket
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from services.replica_worker.engine.port import EngineInfo, OnStep
+from services.replica_worker.engine.timed.policy import TimedPolicy
+from shared.bus.port import NoResponders
+from shared.contracts.catalog import ASSIGNMENT, COMPLETE, EVALUATE, LOAD, REPLICA_REPORT
+from shared.messages.completions import CasePrompt, Complete
+from shared.messages.desired import AdapterRecord, AssignedAdapter, AssignmentShard
+from shared.messages.generation import ChatMessage
+from shared.messages.operations import EvaluateAdapter, LoadAdapter
+from shared.messages.reports import ReplicaReport
+from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, rig
+from tests.support.replica_operations import load
+from tests.support.unruly_engine import UnrulyEngine
+
+
+def prompt(record: AdapterRecord) -> Complete:
+    said = ChatMessage(role="user", content="hello")
+    return Complete(base_model_hash=BASE_HASH, record=record, prompts=(CasePrompt(case=0, messages=(said,)),))
+
+
+async def test_c29_loads_and_evaluations_touch_the_adapters_files_and_nothing_of_the_base(
+    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    whole_open = io.open
+
+    def watched(file: Any, *rest: Any, **named: Any) -> Any:
+        if isinstance(file, (str, Path)):
+            opened.append(Path(file))
+        return whole_open(file, *rest, **named)
+
+    def no_route(*anything: Any) -> NoReturn:
+        raise OSError("planted: there is no route to anywhere")
+
+    base = Path(shutil.copytree(model_folder, tmp_path / "base"))
+    async with rig(tmp_path, base) as replica:
+        await asyncio.to_thread(base.rename, tmp_path / "away")
+        monkeypatch.setattr(socket.socket, "connect", no_route)
+        monkeypatch.setattr(socket, "getaddrinfo", no_route)
+        monkeypatch.setattr(io, "open", watched)
+        candidate, record = await replica.keep("candidate", status="evaluating"), await replica.register("acme-1")
+        assert (await load(replica, record)).ok
+        ask = EvaluateAdapter(record=candidate)
+        assert (await replica.registry.ask(EVALUATE, ask, REPLICA_ID, timeout_s=20)).passed
+        completed = await replica.registry.ask(COMPLETE, prompt(candidate), REPLICA_ID, timeout_s=20)
+        assert completed.outputs[0].error == ""
+        assert (await replica.caller.run(replica.request("r1", record))).finish is not None
+        monkeypatch.undo()
+        digests = {candidate.digest, record.digest}
+        assert {path.parent for path in opened} >= {replica.cache}
+        assert {path.name.split(".")[0] for path in opened if replica.cache in path.parents} == digests
+        assert all(replica.cache in path.parents or tmp_path / "store" in path.parents for path in opened)
+
+
+class SlowToStart(UnrulyEngine):
+    """Starts once it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(TimedPolicy.instant(BASE_HASH, slots=4))
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def start(self, on_step: OnStep) -> EngineInfo:
+        self.asked.set()
+        await self.let.wait()
+        return await super().start(on_step)
+
+
+async def test_c39_what_is_deployed_while_the_engine_starts_is_served_when_it_is_up(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    engine = SlowToStart()
+    reports: list[ReplicaReport] = []
+
+    async def on_report(report: ReplicaReport, ids: tuple[str, ...]) -> None:
+        reports.append(report)
+
+    async with rig(tmp_path, model_folder, engine=engine, start=False) as replica:
+        await replica.placement.subscribe(REPLICA_REPORT, on_report)
+        starting = asyncio.create_task(replica.start())
+        await engine.asked.wait()
+        await replica.replica.reporter.send()
+        await deployed(replica, record := await replica.register("acme-1"))
+        for channel, ask in (
+            (LOAD, LoadAdapter(adapter_id=record.adapter_id, digest=record.digest)),
+            (EVALUATE, EvaluateAdapter(record=record)),
+            (COMPLETE, prompt(record)),
+        ):
+            with pytest.raises(NoResponders):
+                await replica.registry.ask(channel, ask, REPLICA_ID, timeout_s=5)  # type: ignore[arg-type]
+        engine.let.set()
+        await starting
+        await replica.until(lambda: replica.replica.loader.tier_of(record.key) == "gpu")
+        heard = await replica.caller.run(replica.request("r1", record))
+        assert heard.accepted is not None
+        assert heard.accepted.tier == "gpu"
+        assert (await load(replica, record)).ok
+        assert (await replica.registry.ask(EVALUATE, EvaluateAdapter(record=record), REPLICA_ID, timeout_s=5)).passed
+    assert (reports[0].ready, reports[0].reason) == (False, "the engine is starting")
+
+
+async def deployed(replica: Rig, record: AdapterRecord) -> None:
+    adapter = AssignedAdapter(adapter_id=record.adapter_id, digest=record.digest, role="owner", tier="gpu")
+    shard = AssignmentShard(replica_id=REPLICA_ID, pool_id="p", epoch=1, shard=0, shards=1, adapters=(adapter,))
+    await replica.placement.state(ASSIGNMENT).put(shard, REPLICA_ID, "0")
