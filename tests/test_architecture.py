@@ -42,7 +42,6 @@ LAYERS = (
         others=_PLAIN | {"torch", "safetensors"},
     ),
     Layer("shared.expressions", own=(), others=frozenset({"re2"})),
-    Layer("shared.lora_names", own=(), others=_PLAIN),
     Layer("shared.lora_terms", own=("shared.expressions", "shared.lora_names"), others=_PLAIN),
     Layer("shared", own=("shared.messages",), others=_PLAIN),
     Layer(r"services\.\w+\.core", own=("{service}.core", "shared.messages", *_PURE), others=_PLAIN),

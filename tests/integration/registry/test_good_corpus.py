@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 import pytest_asyncio
 from transformers import PreTrainedModel
 
-from services.console.core.peft_folder import Identity, peft_config, registration
 from services.replica_worker.engine.torch.engine import TorchEngine
 from services.replica_worker.tiers.ram import spec_of
 from shared.base_model import base_model_hash
@@ -20,8 +18,10 @@ from shared.bus.port import Bus
 from shared.contracts import catalog
 from shared.lora_names import is_plain_name
 from shared.lora_terms import Pattern
+from shared.messages.adapters import AdapterRegistered
 from shared.messages.desired import AdapterRecord, BaseModelRecord, ModuleShape
 from shared.messages.identity import key_of
+from shared.pipeline.folder import Identity, announcement, read_folder
 from tests.support.parity import POLICY
 from tests.support.peft_adapters import PEFT_ADAPTERS, TOKENS, PeftAdapter, base_model, tokens_of
 from tests.support.registry_watch import eventually
@@ -50,17 +50,16 @@ class Workshop(msgspec.Struct, frozen=True):
     log: TokenLog
     record: BaseModelRecord
 
-    async def registered(self, adapter_id: str) -> AdapterRecord:
-        """The folder of this name in the inbox, as replicas are told of it."""
-        folder = self.registry.folder / "inbox" / adapter_id
-        checksum = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
-        who = Identity(
-            tenant_id="acme", adapter_id=adapter_id, version="1", base_model_hash=self.record.base_model_hash
-        )
-        config = peft_config((folder / "adapter_config.json").read_bytes())
-        answer = await self.registry.post(registration(config, who, folder.as_uri(), checksum, None))
+    def announced(self, folder: Path) -> AdapterRegistered:
+        """As a pipeline announces it, under the folder's name."""
+        who = Identity(tenant_id="acme", adapter_id=folder.name, base_model_hash=self.record.base_model_hash)
+        return announcement(read_folder(folder), who, folder.as_uri())
+
+    async def registered(self, folder: Path) -> AdapterRecord:
+        """The folder's adapter as replicas are told of it."""
+        answer = await self.registry.post(self.announced(folder))
         assert answer.status_code == 201, answer.text
-        return await self._told(adapter_id)
+        return await self._told(folder.name)
 
     async def tokens(self, record: AdapterRecord) -> list[list[int]]:
         """Of the engine, with the file that the registry keeps."""
@@ -136,7 +135,7 @@ async def test_what_peft_saves_registers_and_gives_pefts_tokens(
     workshop: Workshop, saved: Callable[[str, PeftAdapter], Path], without: list[list[int]], number: int
 ) -> None:
     folder = saved(f"good-{number}", list(PEFT_ADAPTERS.values())[number])
-    record = await workshop.registered(folder.name)
+    record = await workshop.registered(folder)
     names = (*record.target_modules, *record.rank_pattern, *record.alpha_pattern)
     assert all(is_plain_name(name) for name in names), names
     expected = tokens_of(workshop.model, folder, PROMPTS)
@@ -151,7 +150,7 @@ async def test_a_pattern_that_is_resolved_wrongly_gives_other_tokens(
     folder = saved("planted", PeftAdapter(config={"alpha_pattern": {"q_proj": 90, r".*_proj": 2}}))
     honest = Pattern.keys_of
     monkeypatch.setattr(Pattern, "keys_of", lambda pattern, path: honest(pattern, path)[::-1])
-    record = await workshop.registered(folder.name)
+    record = await workshop.registered(folder)
     assert await workshop.tokens(record) != tokens_of(workshop.model, folder, PROMPTS)
 
 
@@ -160,11 +159,7 @@ async def test_a_pipeline_may_announce_all_linear_itself(
 ) -> None:
     """PEFT writes the names that it stands for into adapter_config.json, which agree with it."""
     folder = saved("all", PEFT_ADAPTERS["all-linear"])
-    who = Identity(tenant_id="acme", adapter_id="all", version="1", base_model_hash=workshop.record.base_model_hash)
-    checksum = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
-    config = peft_config((folder / "adapter_config.json").read_bytes())
-    announced = registration(config, who, folder.as_uri(), checksum, None)
-    said = msgspec.structs.replace(announced, target_modules="all-linear")
+    said = msgspec.structs.replace(workshop.announced(folder), target_modules="all-linear")
     assert (await workshop.registry.post(said)).status_code == 201
     shown = (await workshop.registry.admin.get("/internal/adapters/all")).json()
     assert shown["target_modules"] == "all-linear"
