@@ -79,7 +79,7 @@ ADAPTERS = Table(
     Column("fingerprint", Text, nullable=False),
     Column("defects", JSON, nullable=False),
     Column("effects", JSON, nullable=False, server_default="[]"),
-    Column("predecessor_id", String(128), index=True),
+    Column("predecessor_id", String(128)),
     Column("dataset_uri", Text),
     Column("evaluated_by", String(16), nullable=False, server_default="fleet"),
     # Targets and patterns as replicas apply them: plain names, whatever expressions PEFT wrote.
@@ -92,6 +92,9 @@ ADAPTERS = Table(
     Index("ix_adapters_status", "status", "adapter_id"),
     Index("ix_adapters_pool_id", "pool_id", "adapter_id"),
 )
+# Of the few adapters that have one.
+_FOLLOWS = ADAPTERS.c.predecessor_id.is_not(None)
+Index("ix_adapters_predecessor_id", ADAPTERS.c.predecessor_id, sqlite_where=_FOLLOWS, postgresql_where=_FOLLOWS)
 
 ADAPTER_STATES = Table(
     "adapter_states",

@@ -21,12 +21,12 @@ _PAGES = (
 )
 """Had the first column alone, and left a page to be sorted."""
 _INDEXES = (
-    ("ix_adapters_predecessor_id", "adapters", ["predecessor_id"]),
     ("ix_adapters_wanted_until_s", "adapters", ["wanted_until_s"]),
     ("ix_adapters_pool_id", "adapters", ["pool_id", "adapter_id"]),
     ("ix_outbox_published_at_s", "outbox", ["published_at_s"]),
 )
 _PARTIAL_INDEXES = (
+    ("ix_adapters_predecessor_id", "adapters", "predecessor_id", "predecessor_id IS NOT NULL"),
     ("ix_aliases_split_adapter_id", "aliases", "split_adapter_id", "split_adapter_id IS NOT NULL"),
     ("ix_aliases_guarded", "aliases", "alias", "guard IS NOT NULL"),
     ("ix_outbox_pending", "outbox", "row_id", "published_at_s IS NULL"),
