@@ -108,7 +108,7 @@ class WarmLoad(msgspec.Struct, frozen=True, kw_only=True):
     """`requests` at `requests_per_s` (Poisson) over adapters of Zipf popularity, `head_start_s` after the start."""
 
     adapters: int = 1_000
-    requests: int = 600
+    requests: int = 300
     requests_per_s: float = 2.0
     skew: float = 1.2
     head_start_s: float = 40.0
