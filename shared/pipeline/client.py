@@ -10,7 +10,9 @@ from urllib.parse import quote
 import msgspec
 
 from shared.messages.adapters import AdapterRegistered, Defect
+from shared.messages.results import PipelineResults
 from shared.pipeline.door import Door
+from shared.pipeline.evaluation import Signer, signed
 from shared.pipeline.folder import Identity, announcement, read_folder
 from shared.pipeline.hearing import Heard, Hearing
 from shared.pipeline.known import Known, news
@@ -76,9 +78,22 @@ class Pipeline:
         checked = await self._until(known, lambda now: now.status != "registered", lambda now: None)
         return checked.outcome if isinstance(checked.outcome, Rejected) else checked
 
+    async def post_evaluation(self, known: Known, results: PipelineResults, signer: Signer) -> Outcome:
+        """Post the results for an adapter that was announced with `evaluated_by="pipeline"`; what becomes of it by
+        the evaluation policy. Raises Unreachable, Refused."""
+        body = signed(known.adapter_id, known.checksum, results, signer)
+        try:
+            after = await self._asked.post(f"{_path(known.adapter_id)}/evaluations", body, Known)
+        except Refused as refused:
+            after = await self.state(known.adapter_id) or known
+            if refused.status != 409 or after.outcome is None:  # else an earlier attempt was taken, its answer lost
+                raise
+        assert after.outcome is not None
+        return after.outcome
+
     async def state(self, adapter_id: str) -> Known | None:
         """Where an adapter stands, None for an unknown one. Raises Unreachable, Refused."""
-        return await self._asked.get(f"/internal/adapters/{quote(adapter_id, safe='')}", Known)
+        return await self._asked.get(_path(adapter_id), Known)
 
     async def known(self, tenant_id: str) -> dict[str, Known]:
         """All adapters of a tenant, by their ids. Raises Unreachable, Refused."""
@@ -166,6 +181,10 @@ class _Following:
 
     def reached(self, step: str) -> None:
         self._on_progress(Progress(adapter_id=self.announced.adapter_id, step=step))
+
+
+def _path(adapter_id: str) -> str:
+    return f"/internal/adapters/{quote(adapter_id, safe='')}"
 
 
 def _rejected(adapter_id: str, refused: Refused) -> Rejected:

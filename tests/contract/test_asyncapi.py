@@ -107,20 +107,20 @@ def test_everything_that_is_said_is_sent_and_received_by_those_who_may() -> None
 
 
 def test_what_a_subscriber_needs_is_there() -> None:
-    registry = documents()["registry"]
+    written = documents()
+    registry, gateway = written["registry"], written["gateway"]
     heard = registry["operations"]["receive.adapter.registered"]
     assert heard["x-durable-consumer"] in {durable.name for durable in durables()}
-    asked = documents()["placement"]["operations"]["receive.placement.fleet"]
+    asked = written["placement"]["operations"]["receive.placement.fleet"]
     assert asked["bindings"]["nats"]["queue"] == "placement"
     assert registry["operations"]["send.replica.load"]["reply"]["messages"] == [
         {"$ref": "#/channels/replica.load.reply/messages/HoldResult"}
     ]
-    gateway = documents()["gateway"]
     assert set(gateway["channels"]["answer"]["messages"]) == {"Queued", "Accepted", "Refused"}
     assert followed(gateway, "#/components/messages/Frame.msgpack")["contentType"] == "application/msgpack"
     for channel in CHANNELS:
         if channel.kind is Kind.STATE:
-            address = documents()[channel.writers[0].value]["channels"][channel.name]["address"]
+            address = written[channel.writers[0].value]["channels"][channel.name]["address"]
             assert address.startswith(f"$KV.{channel.bucket}.")
 
 

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from shared.messages.results import PipelineResults
 from shared.pipeline.client import Pipeline
 from shared.pipeline.connect import Where, connect
+from shared.pipeline.evaluation import Signer
 from shared.pipeline.folder import Identity
+from shared.pipeline.known import Known
 from shared.pipeline.outcome import (
     Activated,
     Failed,
@@ -24,6 +28,7 @@ from shared.pipeline.outcome import (
 )
 from tests.support.adapter_files import BASE
 from tests.support.bus_worlds import NatsWorld
+from tests.support.faulty_link import Cut, faulty_link
 from tests.support.registry_served import QUICK, where
 from tests.support.registry_world import FakeReplica, World
 
@@ -101,6 +106,28 @@ async def test_the_bus_may_be_away_between_announcement_and_outcome(
         await buses.find()
         assert isinstance(await under_way, Activated)
         assert isinstance(await late, Activated)
+
+
+async def test_a_pipeline_posts_its_own_results_and_hears_what_they_are_worth(here: World, admin_url: str) -> None:
+    key = Ed25519PrivateKey.generate()
+    said = {"name": "trainer", "public_key": key.public_key().public_bytes_raw().hex()}
+    signer = Signer(
+        key_id=(await here.admin.post("/internal/pipeline-keys", json=said)).json()["key_id"], sign=key.sign
+    )
+    async with faulty_link(admin_url) as link, connect(where(link.url), QUICK) as pipeline:
+
+        async def announced(adapter_id: str, seed: int) -> Known:
+            known = await pipeline.announce(here.announce(adapter_id, seed=seed, evaluated_by="pipeline"))
+            assert isinstance(known, Known)
+            await here.reached(adapter_id, "evaluating")
+            return known
+
+        good, bad = await announced("v1", 1), await announced("v2", 2)
+        with pytest.raises(Refused, match="not signed for adapter v1"):
+            await pipeline.post_evaluation(good, PipelineResults(score=1.0), Signer(key_id="none", sign=key.sign))
+        link.plant("POST", Cut(0))  # the first answer is lost
+        assert isinstance(await pipeline.post_evaluation(good, PipelineResults(score=0.9), signer), Activated)
+        assert isinstance(await pipeline.post_evaluation(bad, PipelineResults(score=0.1), signer), Failed)
 
 
 async def test_a_folder_is_sent_announced_and_followed(here: World, asking: Pipeline, tmp_path: Path) -> None:
