@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -38,7 +38,7 @@ def plan(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
         "gpu_hours": str(arguments.gpu_hours), "usd_per_gpu_hour": str(arguments.usd_per_gpu_hour),
     }  # fmt: skip
     totals: dict[str, Any] = admin.get(f"{_ROOT}/plan", **params, limit="1")["totals"]
-    rows = list(_pages(admin, f"{_ROOT}/plan", "rows", **params))
+    rows = admin.every(f"{_ROOT}/plan", "rows", **params)
     if arguments.json:
         out.record({"rows": rows, "totals": totals}, "")
         return
@@ -65,7 +65,7 @@ def status(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     path = _path(admin, arguments, ended=True)
     answer = admin.get(path)
     params = {"state": arguments.state} if arguments.state else {}
-    items = list(_pages(admin, f"{path}/items", "items", **params))
+    items = admin.every(f"{path}/items", "items", **params)
     if arguments.json:
         out.record({**answer, "items": items}, "")
         return
@@ -88,7 +88,7 @@ def cut_over(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     path = _path(admin, arguments)
     aliases = arguments.alias
     if arguments.all or arguments.next:
-        ready = quietest_first(_pages(admin, f"{path}/items", "items", state="trained"))
+        ready = quietest_first(admin.every(f"{path}/items", "items", state="trained"))
         aliases = ready[: arguments.next] if arguments.next else ready
     elif not aliases:
         raise CommandFailed("Name an alias, or say --next N or --all.", USAGE)
@@ -106,7 +106,7 @@ def retry(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     path = _path(admin, arguments)
     adapters = arguments.adapter_id
     if arguments.failed:
-        adapters = [item["adapter_id"] for item in _pages(admin, f"{path}/items", "items", state="failed")]
+        adapters = [item["adapter_id"] for item in admin.every(f"{path}/items", "items", state="failed")]
     elif not adapters:
         raise CommandFailed("Name an adapter, or say --failed.", USAGE)
 
@@ -168,11 +168,3 @@ def _base(admin: Admin, text: str) -> str:
         return base_meant(admin.every("/internal/base-models", "base_models"), text)
     except Unclear as error:
         raise CommandFailed(str(error), USAGE) from error
-
-
-def _pages(admin: Admin, path: str, key: str, **params: str) -> Iterator[dict[str, Any]]:
-    after: str | None = ""
-    while after is not None:
-        page = admin.get(path, **params, **({"after": after} if after else {}))
-        yield from page[key]
-        after = page["next"]
