@@ -17,9 +17,11 @@ from services.replica_worker.engine.torch.engine import TorchEngine
 from services.replica_worker.engine.torch.policy import TorchPolicy
 from services.replica_worker.settings import Settings
 from shared.base_model import base_model_hash
-from shared.contracts.catalog import EVALUATE, LOAD, STATE, UNLOAD
+from shared.contracts.catalog import COMPLETE, EVALUATE, LOAD, STATE, UNLOAD
 from shared.merging import terms
+from shared.messages.completions import CasePrompt, Complete
 from shared.messages.desired import AdapterRecord
+from shared.messages.generation import ChatMessage
 from shared.messages.operations import AskState, EvaluateAdapter, LoadAdapter, UnloadAdapter
 from shared.messages.pools import is_merged
 from tests.support.random_adapter import ALL_TARGETS, RandomAdapter, write_adapter
@@ -122,6 +124,11 @@ async def test_it_refuses_another_adapter_and_the_base_and_sends_them_elsewhere(
             assert (refusal.code, refusal.elsewhere) == ("wrong_pool", True), name
 
 
+def prompt(replica: Rig, record: AdapterRecord | None) -> Complete:
+    case = CasePrompt(case=0, messages=(ChatMessage(role="user", content="hello"),), max_tokens=8)
+    return Complete(base_model_hash=replica.base_hash, record=record, prompts=(case,))
+
+
 async def test_operations_leave_it_as_it_is(tmp_path: Path, model: Path) -> None:
     async with merged(tmp_path, model) as (replica, record):
         other = await register(replica, 2)
@@ -139,6 +146,11 @@ async def test_operations_leave_it_as_it_is(tmp_path: Path, model: Path) -> None
         assert "alone" in results[LOAD.name, False].reason
         with pytest.raises(Exception, match="alone"):
             await replica.registry.ask(EVALUATE, EvaluateAdapter(record=other), REPLICA_ID, timeout_s=5)
+        for refused_one in (other, None):
+            with pytest.raises(Exception, match="alone"):
+                await replica.registry.ask(COMPLETE, prompt(replica, refused_one), REPLICA_ID, timeout_s=5)
+        completed = await replica.registry.ask(COMPLETE, prompt(replica, record), REPLICA_ID, timeout_s=5)
+        assert (completed.outputs[0].error, completed.outputs[0].tokens) == ("", 8)
         assert await tokens(replica, "after", record) == before
 
 
