@@ -10,13 +10,12 @@ from fastapi import APIRouter, Request, Response
 from services.registry.adapters import unknown_adapter
 from services.registry.core.records import StoredAdapter
 from services.registry.http.exchange import Problem, answer, body, granted, limited, registry_of, rejection
+from services.registry.http.paging import page_size
 from services.registry.io.adapter_rows import AdapterFilter
 from services.registry.verifications import Rejected
 from shared.messages.adapters import STATES, AdapterRegistered
 
-LARGEST_PAGE = 1000
 OFFSET = "upload-offset"
-_MOST_DIGITS = 4
 _MOST_OFFSET_DIGITS = 15
 
 router = APIRouter()
@@ -85,16 +84,14 @@ def shown(adapter: StoredAdapter) -> dict[str, Any]:
 
 def _filter(request: Request) -> AdapterFilter:
     asked = request.query_params
-    status, limit = asked.get("status") or None, asked.get("limit", str(LARGEST_PAGE))
+    status = asked.get("status") or None
     if status is not None and status not in STATES:
         raise Problem(422, f"status must be one of {', '.join(STATES)}.", "invalid_query", "status")
-    if not limit.isdecimal() or len(limit) > _MOST_DIGITS or not 0 < int(limit) <= LARGEST_PAGE:
-        raise Problem(422, f"limit must be a number from 1 to {LARGEST_PAGE}.", "invalid_query", "limit")
     return AdapterFilter(
         tenant_id=asked.get("tenant_id") or None,
         statuses=() if status is None else (status,),
         after=asked.get("after", ""),
-        limit=int(limit),
+        limit=page_size(request),
     )
 
 
