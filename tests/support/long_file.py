@@ -11,10 +11,10 @@ from shared.messages.adapters import AdapterRegistered
 from shared.messages.desired import BaseModelRecord, ModuleShape
 from tests.support.adapter_files import BASE, announcement, crafted, name_of
 
-_RANK, _WIDTH, _VALUE_BYTES = 8, 1 << 20, 4
+_RANK, _WIDTH, _VALUE_BYTES = 8, 1 << 19, 4
 _HALF_BYTES = _RANK * _WIDTH * _VALUE_BYTES
 LONG_BYTES = 2 * _HALF_BYTES
-"""64 MiB, and the header."""
+"""32 MiB; the header comes on top."""
 
 WIDE_BASE: BaseModelRecord = msgspec.structs.replace(
     BASE,
