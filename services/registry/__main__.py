@@ -148,8 +148,10 @@ def _deploying(
     """What deploys by itself, watches over it, and clears up behind it."""
     guarding = Guarding(database, aliasing, fleet, clock, GuardPolicy(probe_s=settings.guard_probe_s))
     wanted = Wanted(database, clock, settings.keep_warm_s)
+    deployments = Deployments(database, aliasing, clock, policies.deployment(settings))
     return (
-        Deployments(database, aliasing, clock, policies.deployment(settings)),
+        deployments,
+        periodically(clock, settings.reconcile_s, deployments.look),
         periodically(clock, settings.guard_check_s, guarding.check),
         periodically(clock, settings.wanted_sweep_s, wanted.sweep),
         periodically(clock, settings.reconcile_s, wanted.bound),

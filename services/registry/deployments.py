@@ -38,6 +38,7 @@ class Deployments:
         self._activated = database.changes.follow_activated()
         self._turns = asyncio.Semaphore(policy.at_once)
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._decided: set[str] = set()
         self._loop: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -49,6 +50,10 @@ class Deployments:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def look(self) -> None:
+        """Take up what another registry has left, now and then."""
+        await self._resume()
 
     async def _follow(self) -> None:
         """What an earlier run left first, then each adapter as it becomes active."""
@@ -68,7 +73,8 @@ class Deployments:
             _log.exception("deployments cannot be resumed yet", error=error)
             return False
         for adapter_id in left:
-            self._begin(adapter_id)
+            if adapter_id not in self._decided:
+                self._begin(adapter_id)
         return True
 
     def _begin(self, adapter_id: str) -> None:
@@ -99,5 +105,6 @@ class Deployments:
         if comes_again(outcome, deadline_s, self._clock.now_s()):
             return False
         if isinstance(outcome, Denied):
+            self._decided.add(adapter_id)
             _log.warning("an announced alias was not set", code=outcome.code, reason=outcome.message)
         return True

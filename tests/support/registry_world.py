@@ -100,10 +100,10 @@ class World:
         assert (await self.post(announced)).status_code == 201
         await self.reached(adapter_id, "active")
         if announced.alias is not None:
-            await eventually(lambda: self._means(str(announced.alias), adapter_id))
+            await eventually(lambda: self.means(str(announced.alias), adapter_id))
         return announced
 
-    async def _means(self, alias: str, adapter_id: str) -> bool:
+    async def means(self, alias: str, adapter_id: str) -> bool:
         answer = await self.admin.get(f"/internal/aliases/{alias}")
         return answer.status_code == 200 and answer.json()["adapter_id"] == adapter_id
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import delete, text
 
 from services.registry.io import wanted_rows
+from services.registry.io.tables import ALIAS_HISTORY, ALIASES
 from shared.bus.port import Ids
 from shared.contracts import catalog
 from shared.messages.identity import key_of
@@ -18,7 +19,7 @@ from shared.runtime.clock import ManualClock
 from tests.integration.registry.test_migrations import moved
 from tests.support.registry_errors import error_of
 from tests.support.registry_shop import ALIAS, PATH, Shop, open_shop, shop_in
-from tests.support.registry_watch import alias_is, heard, value_is
+from tests.support.registry_watch import alias_is, eventually, heard, value_is
 
 
 @pytest.fixture
@@ -148,6 +149,17 @@ async def test_a_deployment_that_no_owner_could_do_is_made_by_the_next_start(tmp
     shop.fail(None)
     async with shop.place.registry():
         await alias_is(shop.gateway, ALIAS, "v1")
+
+
+async def test_a_deployment_that_another_registry_left_is_taken_up(tmp_path: Path) -> None:
+    shop = await shop_in(tmp_path)
+    async with shop.place.registry(reconcile_s=0.05) as here:
+        await here.prepare()
+        await here.activated("v1", alias=ALIAS)
+        async with here.registry.database.write() as connection:  # as if it had not come that far yet
+            await connection.execute(delete(ALIAS_HISTORY))
+            await connection.execute(delete(ALIASES))
+        await eventually(lambda: here.means(ALIAS, "v1"))
 
 
 async def test_what_was_decided_since_is_not_undone_by_the_next_start(tmp_path: Path) -> None:
