@@ -11,6 +11,7 @@ from services.registry.core import moves
 from services.registry.core.aliases import AliasState, Change, Denied
 from services.registry.core.move_items import Item
 from services.registry.core.moves import Migration, Turn
+from services.registry.fleet import UNANSWERED, Fleet
 from services.registry.io import adapter_rows, alias_rows, migration_rows
 from services.registry.io.database import Database
 from services.registry.move_sweep import MoveSweep
@@ -41,13 +42,15 @@ class Cutovers:
     So whatever ends a call in between, calling again does the rest. Everything here may raise DatabaseUnavailable or
     Collision."""
 
-    def __init__(self, database: Database, aliasing: Aliasing, sweep: MoveSweep) -> None:
+    def __init__(self, database: Database, fleet: Fleet, aliasing: Aliasing, sweep: MoveSweep) -> None:
         self._database = database
+        self._fleet = fleet
         self._aliasing = aliasing
         self._sweep = sweep
 
     async def cut_over(self, migration_id: str, alias: str, wish: Turn, *, force: bool = False) -> Cut | Denied:
-        """The alias means the successor of what it means, which is made resident first."""
+        """The alias means the successor of what it means, which is made resident first; with `force` that is not
+        waited for."""
         scene = await self._scene(migration_id, alias)
         if isinstance(scene, Denied):
             return scene
@@ -55,8 +58,10 @@ class Cutovers:
             return Cut(alias=alias, adapter_id=scene.means, previous_adapter_id=scene.item.adapter_id, changed=False)
         if (fault := moves.unready(scene.migration, scene.item, alias)) is not None:
             return fault
-        successor_id = scene.item.successor_id if scene.item else None
-        return await self._deploy(scene, alias, successor_id or "", _change(scene, wish, force))
+        successor_id = (scene.item.successor_id if scene.item else None) or ""
+        if not force and (fault := await self._fault_of_pool(alias, successor_id)) is not None:
+            return fault
+        return await self._deploy(scene, alias, successor_id, _change(scene, wish, force))
 
     async def roll_back(self, migration_id: str, alias: str, wish: Turn) -> Cut | Denied:
         """The alias means the version on the old base again; it stays there until it is cut over by name."""
@@ -68,6 +73,18 @@ class Cutovers:
         if scene.means == scene.item.adapter_id:
             return Cut(alias=alias, adapter_id=scene.means, previous_adapter_id=None, changed=False)
         return await self._deploy(scene, alias, scene.item.adapter_id, _change(scene, wish, force=True))
+
+    async def _fault_of_pool(self, alias: str, successor_id: str) -> Denied | None:
+        """A deployment within a pool without replicas harms nobody; this one leaves a pool that serves."""
+        async with self._database.read() as connection:
+            successor = await adapter_rows.find(connection, successor_id)
+        if successor is None:
+            return None  # the deployment that follows says so, as it does if placement is silent
+        try:
+            ready = await self._fleet.ready_replicas(successor)
+        except UNANSWERED:
+            return None
+        return None if ready else moves.nobody_serves(alias, successor.pool_id)
 
     async def _deploy(self, scene: _Scene, alias: str, adapter_id: str, change: Change) -> Cut | Denied:
         state = await self._aliasing.deploy(alias, adapter_id, change=change)

@@ -28,7 +28,7 @@ def moving(database: Database, fleet: Fleet, aliasing: Aliasing, clock: Clock, r
     return Moving(
         planning=Planning(database, fleet, clock),
         migrations=BaseMoves(database, clock, retrain_deadline_s),
-        cutovers=Cutovers(database, aliasing, sweep),
+        cutovers=Cutovers(database, fleet, aliasing, sweep),
         endings=Endings(database, sweep, clock),
         sweep=sweep,
     )

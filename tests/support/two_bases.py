@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from shared.bus.port import Bus, Ids
+from shared.bus.port import Ids
 from shared.contracts import catalog
 from shared.messages.operations import AskFleet, AskOwners, FleetView, Owners
 from shared.messages.pools import pool_id
@@ -33,14 +33,22 @@ def alias(number: int) -> str:
 
 
 class TwoPools:
-    """Placement: one ready replica in the pool of each base."""
+    """Placement and one replica in the pool of each base; those that are `down` are not ready."""
 
-    async def serve(self, bus: Bus) -> None:
-        await bus.serve(catalog.FLEET, self._fleet)
-        await bus.serve(catalog.OWNERS, self._owners)
+    def __init__(self) -> None:
+        self.old, self.new = (FakeReplica(name) for name in REPLICA_OF.values())
+        self.down: set[str] = set()
+
+    async def serve(self, place: Place) -> None:
+        for replica in (self.old, self.new):
+            await replica.serve(place.broker.connect("replica_worker"))
+        placement = place.broker.connect("placement")
+        await placement.serve(catalog.FLEET, self._fleet)
+        await placement.serve(catalog.OWNERS, self._owners)
 
     async def _fleet(self, question: AskFleet, ids: Ids) -> FleetView:
-        return FleetView(epoch=1, replicas=tuple(summary(name, pool) for pool, name in REPLICA_OF.items()))
+        summaries = (summary(name, pool, ready=name not in self.down) for pool, name in REPLICA_OF.items())
+        return FleetView(epoch=1, replicas=tuple(summaries))
 
     async def _owners(self, question: AskOwners, ids: Ids) -> Owners:
         return Owners(replica_ids=(REPLICA_OF[question.pool_id],), reason="the only one of its pool")
@@ -138,12 +146,3 @@ async def two_bases(place: Place, **settings: Any) -> AsyncIterator[Moved]:
                 await here.admin.put(path, json=msgspec.to_builtins(base))
         await here.admin.post("/internal/tenants", json={"tenant_id": "acme"})
         yield Moved(here)
-
-
-async def replicas(place: Place) -> dict[str, FakeReplica]:
-    """By name, on the bus, with placement that knows them."""
-    found = {name: FakeReplica(name) for name in REPLICA_OF.values()}
-    for replica in found.values():
-        await replica.serve(place.broker.connect("replica_worker"))
-    await TwoPools().serve(place.broker.connect("placement"))
-    return found

@@ -75,6 +75,11 @@ def irrevocable(migration: Migration, item: Item | None, alias: str) -> Denied |
     return None
 
 
+def nobody_serves(alias: str, pool_id: str) -> Denied:
+    message = f"Alias {alias!r} stays as it is: no replica of pool {pool_id} is ready."
+    return Denied(kind="unavailable", code="no_ready_replica", message=message)
+
+
 def not_in_migration(migration: Migration, alias: str) -> Denied:
     message = f"Alias {quoted(alias)} has no part in migration {migration.migration_id}."
     return Denied(kind="missing", code="alias_not_in_migration", message=message)

@@ -12,19 +12,21 @@ from shared.contracts import catalog
 from tests.support.registry_place import Place
 from tests.support.registry_watch import Heard, record_is, value_is
 from tests.support.registry_world import FakeReplica
-from tests.support.two_bases import DATASET, OLD, Moved, alias, replicas, two_bases
+from tests.support.two_bases import DATASET, OLD, Moved, TwoPools, alias, two_bases
 
 
 @pytest.fixture
-async def fleet(place: Place) -> dict[str, FakeReplica]:
-    return await replicas(place)
+async def fleet(place: Place) -> TwoPools:
+    fleet = TwoPools()
+    await fleet.serve(place)
+    return fleet
 
 
 # -- the whole story -----------------------------------------------------------------------------------
 
 
 async def test_six_adapters_move_to_another_base(
-    place: Place, fleet: dict[str, FakeReplica], monkeypatch: pytest.MonkeyPatch
+    place: Place, fleet: TwoPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = await Heard().follow(place.broker.connect("pipeline"), catalog.ADAPTER_RETRAIN_REQUESTED)
     async with two_bases(place) as moved:
@@ -32,8 +34,8 @@ async def test_six_adapters_move_to_another_base(
         await moved.bring(7, alias=None)
         migration_id = await moved.started()
         await asked_for(asked)
-        await trained_but_one(moved, migration_id, fleet["replica-new"])
-        await two_cut_over(moved, migration_id, fleet["replica-new"])
+        await trained_but_one(moved, migration_id, fleet.new)
+        await two_cut_over(moved, migration_id, fleet.new)
         await dead_in_between(moved, migration_id, monkeypatch)
     async with two_bases(place) as moved:
         await the_rest_and_one_back(moved, migration_id)
@@ -130,7 +132,7 @@ async def the_end(moved: Moved, migration_id: str) -> None:
 # -- commands ------------------------------------------------------------------------------------------
 
 
-async def test_every_command_may_be_repeated(place: Place, fleet: dict[str, FakeReplica]) -> None:
+async def test_every_command_may_be_repeated(place: Place, fleet: TwoPools) -> None:
     told = await Heard().follow(place.broker.connect("pipeline"), catalog.MIGRATION_MOVED)
     async with two_bases(place) as moved:
         await moved.bring(1)
@@ -150,9 +152,7 @@ async def test_every_command_may_be_repeated(place: Place, fleet: dict[str, Fake
         assert states == ["running", "held", "running", "cancelled"]
 
 
-async def test_a_held_migration_asks_for_nothing_and_moves_nothing_but_back(
-    place: Place, fleet: dict[str, FakeReplica]
-) -> None:
+async def test_a_held_migration_asks_for_nothing_and_moves_nothing_but_back(place: Place, fleet: TwoPools) -> None:
     async with two_bases(place) as moved:
         await moved.bring(1)
         migration_id = await moved.started()
@@ -172,7 +172,7 @@ async def test_a_held_migration_asks_for_nothing_and_moves_nothing_but_back(
 
 
 async def test_what_cannot_be_trained_again_is_held_and_what_takes_too_long_is_overdue(
-    place: Place, fleet: dict[str, FakeReplica]
+    place: Place, fleet: TwoPools
 ) -> None:
     async with two_bases(place, retrain_deadline_s=1e-6) as moved:
         await moved.bring(1, dataset_uri=None)
@@ -186,8 +186,21 @@ async def test_what_cannot_be_trained_again_is_held_and_what_takes_too_long_is_o
         await moved.settled(migration_id, v1="trained", v2="requested")
 
 
+async def test_no_alias_leaves_a_pool_that_serves_for_one_that_does_not(place: Place, fleet: TwoPools) -> None:
+    async with two_bases(place) as moved:
+        await moved.bring(1)
+        migration_id = await moved.started()
+        await moved.trained("v1", seed=11)
+        fleet.down.add("replica-new")
+        refused = await moved.post(migration_id, "cutover", alias=alias(1))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_ready_replica")
+        assert await moved.means(alias(1)) == "v1"
+        assert (await moved.post(migration_id, "cutover", alias=alias(1), force=True)).status_code == 200
+        assert await moved.means(alias(1)) == "v1-new"
+
+
 async def test_the_end_takes_as_many_calls_as_it_needs_and_can_be_called_off(
-    place: Place, fleet: dict[str, FakeReplica], monkeypatch: pytest.MonkeyPatch
+    place: Place, fleet: TwoPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.registry.move_endings.PAGE", 1)
     monkeypatch.setattr("services.registry.move_endings._PAGES_A_CALL", 1)
@@ -208,7 +221,7 @@ async def test_the_end_takes_as_many_calls_as_it_needs_and_can_be_called_off(
 # -- the plan, and what is refused ---------------------------------------------------------------------
 
 
-async def test_a_plan_says_who_is_concerned_and_changes_nothing(place: Place, fleet: dict[str, FakeReplica]) -> None:
+async def test_a_plan_says_who_is_concerned_and_changes_nothing(place: Place, fleet: TwoPools) -> None:
     async with two_bases(place) as moved:
         await moved.bring(1)
         await moved.bring(2, dataset_uri=None)
@@ -231,7 +244,7 @@ async def test_a_plan_says_who_is_concerned_and_changes_nothing(place: Place, fl
         assert (await moved.here.admin.get("/internal/migrations")).json() == {"migrations": []}
 
 
-async def test_what_makes_no_sense_is_refused(place: Place, fleet: dict[str, FakeReplica]) -> None:
+async def test_what_makes_no_sense_is_refused(place: Place, fleet: TwoPools) -> None:
     async with two_bases(place) as moved:
         for said, status, code in (
             ({"from_base_model_hash": "0" * 64}, 404, "base_model_unknown"),
