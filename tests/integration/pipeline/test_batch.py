@@ -13,8 +13,7 @@ from services.console.__main__ import main
 from services.console.core.outcome import OK, REFUSED, UNREACHABLE, USAGE
 from shared.pipeline.batch import IN, NOT_REACHED, REJECTED, AnnouncedWish, Batch, BatchPolicy, Result
 from shared.pipeline.connect import connect
-from shared.pipeline.known import Known
-from shared.pipeline.outcome import Activated
+from shared.runtime.http_server import HttpServer
 from tests.support.adapter_files import BASE
 from tests.support.faulty_link import Answer, Cut, faulty_link
 from tests.support.registry_served import QUICK, where
@@ -49,6 +48,27 @@ async def test_a_registry_that_is_away_for_a_while_costs_nobody(alone: World, al
     assert len(listed) == MANY
 
 
+async def test_a_registry_that_restarts_in_the_middle_costs_nobody(alone: World) -> None:
+    some_are_in, results = asyncio.Event(), list[Result]()
+
+    def note(result: Result) -> None:
+        results.append(result)
+        if len(results) == MANY // 3:
+            some_are_in.set()
+
+    server = HttpServer(alone.door, ("127.0.0.1", 0), 0.0)
+    await server.start()
+    async with connect(where(f"http://127.0.0.1:{server.port}"), QUICK) as pipeline:
+        run = asyncio.create_task(Batch(pipeline, BatchPolicy(at_once=2), {}).run(wishes(alone), note))
+        await some_are_in.wait()
+        await server.stop()
+        assert len(results) < MANY
+        server = HttpServer(alone.door, ("127.0.0.1", server.port), 0.0)
+        await server.start()
+        assert await run == {IN: MANY}
+        await server.stop()
+
+
 async def test_a_registry_that_stays_away_ends_the_run_and_the_rest_is_not_tried(alone: World) -> None:
     impatient = msgspec.structs.replace(QUICK, give_up_s=0.1)
     results = list[Result]()
@@ -66,12 +86,6 @@ async def test_whoever_waits_is_told_what_became_active(here: World, admin_url: 
     told = {result.adapter_id: result for result in results}
     assert {told[f"v{at}"].status for at in range(3)} == {"active"}
     assert {"rank_too_high", "alpha_invalid"} <= {defect.code for defect in told["wrong"].defects}
-
-
-def test_what_is_known_is_a_whole_announcement() -> None:
-    """So that a batch can tell without asking whether it was exactly this."""
-    assert Activated.__struct_fields__ == ("adapter_id", "digest", "pool_id")
-    assert {"target_modules", "alias", "status"} <= set(Known.__struct_fields__)
 
 
 async def register_all(*words: str) -> int:

@@ -14,7 +14,6 @@ import httpx
 import pytest
 from starlette.requests import ClientDisconnect
 
-from services.registry.__main__ import PRUNE_UPLOADS_S
 from services.registry.uploads import PART_BYTES
 from shared.runtime.clock import ManualClock
 from tests.support.registry_errors import error_of
@@ -152,7 +151,7 @@ async def test_what_nobody_came_back_for_is_forgotten_after_a_day(place: Place) 
         await here.registry.uploads.prune()
         assert (first.exists(), second.exists(), upload.exists()) == (False, False, True)
         came(upload, 8 * day_s)
-        await clock.advance(PRUNE_UPLOADS_S)
+    async with place.registry(clock=clock):
 
         async def gone() -> bool:
             return not upload.exists()
