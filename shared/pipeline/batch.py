@@ -11,7 +11,7 @@ import msgspec
 
 from shared.messages.adapters import AdapterRegistered, Defect
 from shared.pipeline.client import Pipeline
-from shared.pipeline.folder import Identity, announcement, read_folder
+from shared.pipeline.folder import WEIGHTS, Identity, announcement, read_folder
 from shared.pipeline.known import Known
 from shared.pipeline.outcome import Failed, Outcome, OutcomeUnknown, Refused, Rejected, UnclearFolder, Unreachable
 
@@ -104,7 +104,7 @@ class Batch:
             return msgspec.structs.replace(result, reason=str(error))
         except OutcomeUnknown as error:
             return msgspec.structs.replace(result, status=error.status, reason=str(error))
-        except (Refused, UnclearFolder) as error:
+        except (Refused, UnclearFolder, OSError) as error:
             return msgspec.structs.replace(result, result=REJECTED, reason=str(error))
 
     async def _announced(self, wish: Wish) -> AdapterRegistered:
@@ -117,7 +117,7 @@ class Batch:
         known = self._known.get(announced.adapter_id)
         if known is None or known.status == "rejected" or not known.is_of(announced):
             if isinstance(wish, FolderWish):
-                uri = await self._pipeline.upload(wish.folder / "adapter_model.safetensors", announced.checksum)
+                uri = await self._pipeline.upload(wish.folder / WEIGHTS, announced.checksum)
                 announced = msgspec.structs.replace(announced, weights_uri=uri)
             known = None
         if known is not None and (known.outcome or self._policy.outcome_s is None):

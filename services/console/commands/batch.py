@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 import msgspec
 
@@ -66,7 +66,7 @@ def _wishes(arguments: argparse.Namespace, base_model_hash: str) -> list[Wish]:
 class _Telling:
     """Writes an outcome for each, and the line of progress."""
 
-    def __init__(self, outcomes: TextIO, total: int, stream: TextIO) -> None:
+    def __init__(self, outcomes: BinaryIO, total: int, stream: TextIO) -> None:
         self.line = ProgressLine(stream, shutil.get_terminal_size().columns)
         self.worst: list[str] = []
         self._outcomes = outcomes

@@ -11,8 +11,9 @@ import pytest
 
 from services.console.__main__ import main
 from services.console.core.outcome import OK, REFUSED, UNREACHABLE, USAGE
-from shared.pipeline.batch import IN, NOT_REACHED, REJECTED, AnnouncedWish, Batch, BatchPolicy, Result
+from shared.pipeline.batch import IN, NOT_REACHED, REJECTED, AnnouncedWish, Batch, BatchPolicy, FolderWish, Result
 from shared.pipeline.connect import connect
+from shared.pipeline.folder import Identity
 from shared.runtime.http_server import HttpServer
 from tests.support.adapter_files import BASE
 from tests.support.faulty_link import Answer, Cut, faulty_link
@@ -86,6 +87,15 @@ async def test_whoever_waits_is_told_what_became_active(here: World, admin_url: 
     told = {result.adapter_id: result for result in results}
     assert {told[f"v{at}"].status for at in range(3)} == {"active"}
     assert {"rank_too_high", "alpha_invalid"} <= {defect.code for defect in told["wrong"].defects}
+
+
+async def test_a_folder_that_cannot_be_read_costs_only_itself(alone: World, alone_url: str, tmp_path: Path) -> None:
+    alone.announce("v1")
+    identity, inbox = Identity(tenant_id="acme", base_model_hash=BASE.base_model_hash), tmp_path / "inbox"
+    both = [FolderWish(folder=inbox / name, identity=identity) for name in ("gone", "v1")]
+    async with connect(where(alone_url), QUICK) as pipeline:
+        counts = await Batch(pipeline, BatchPolicy(at_once=1), {}).run(both, lambda result: None)
+    assert counts == {REJECTED: 1, IN: 1}
 
 
 async def register_all(*words: str) -> int:
