@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from starlette.requests import ClientDisconnect
 
+from services.registry.uploads import PART_BYTES
 from shared.runtime.settings import SettingsError
 from shared.store.access import S3Access
 from shared.store.port import weights_key
@@ -37,6 +41,26 @@ async def test_an_upload_becomes_a_verified_object(tmp_path: Path, bucket: Bucke
         assert (await here.post(announcement(file, adapter_id="v1", weights_uri=uri))).status_code == 201
     assert bucket.files() == [weights_key(digest)]
     assert await read_all(bucket.store(), weights_key(digest)) == file
+
+
+async def test_an_upload_goes_on_at_another_registry_on_the_same_bucket(tmp_path: Path, bucket: Bucket) -> None:
+    file = os.urandom(PART_BYTES + 9000)
+    path = f"/internal/uploads/{hashlib.sha256(file).hexdigest()}"
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield file[: PART_BYTES + 100]
+        raise ClientDisconnect
+
+    async with place(tmp_path / "one").registry(**said(bucket)) as here:
+        assert (await here.admin.put(path, content=broken())).status_code == 400
+    assert len(bucket.files()) == 2
+    async with place(tmp_path / "other").registry(**said(bucket)) as here:
+        offset = (await here.admin.head(path)).headers["upload-offset"]
+        assert int(offset) == PART_BYTES + 100
+        whole = await here.admin.put(path, content=file[int(offset) :], headers={"upload-offset": offset})
+        assert whole.status_code == 201
+    [key] = bucket.files()
+    assert await read_all(bucket.store(), key) == file
 
 
 async def test_a_bucket_that_is_none_is_a_store_that_is_away(tmp_path: Path, bucket: Bucket) -> None:
