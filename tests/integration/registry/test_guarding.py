@@ -56,7 +56,9 @@ class Watched:
 @pytest.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
     clock = ManualClock()
-    async with open_shop(tmp_path, clock=clock, guard_check_s=1e6, rollback_residency_s=20.0) as shop:
+    swept = ("guard_check_s", "wanted_sweep_s", "outbox_look_s", "deadline_sweep_s", "migration_sweep_s")
+    only_when_asked = dict.fromkeys(swept, 1e6)
+    async with open_shop(tmp_path, clock=clock, rollback_residency_s=20.0, **only_when_asked) as shop:
         await shop.versions("v1", "v2")
         await clock.advance(MOVED_AT_S)
         yield Watched(shop, clock)
