@@ -1,4 +1,4 @@
-"""What a replica needs for an adapter, and what it makes of orders that come before its engine is up."""
+"""What a replica needs for an adapter, what comes before its engine is up, and what nobody wants any more."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import socket
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 import pytest
 
 from services.replica_worker.engine.port import EngineInfo, OnStep
 from services.replica_worker.engine.timed.policy import TimedPolicy
 from shared.bus.port import NoResponders
-from shared.contracts.catalog import ASSIGNMENT, COMPLETE, EVALUATE, LOAD, REPLICA_REPORT
+from shared.contracts.catalog import COMPLETE, EVALUATE, LOAD, REPLICA_REPORT
 from shared.messages.completions import CasePrompt, Complete
-from shared.messages.desired import AdapterRecord, AssignedAdapter, AssignmentShard
+from shared.messages.desired import AdapterRecord
 from shared.messages.generation import ChatMessage
 from shared.messages.operations import EvaluateAdapter, LoadAdapter
 from shared.messages.reports import ReplicaReport
 from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, rig
-from tests.support.replica_operations import load
+from tests.support.replica_operations import assign, load, tier
 from tests.support.unruly_engine import UnrulyEngine
 
 
@@ -91,7 +92,7 @@ async def test_c39_what_is_deployed_while_the_engine_starts_is_served_when_it_is
         starting = asyncio.create_task(replica.start())
         await engine.asked.wait()
         await replica.replica.reporter.send()
-        await deployed(replica, record := await replica.register("acme-1"))
+        await assign(replica, (record := await replica.register("acme-1"), "gpu"))
         for channel, ask in (
             (LOAD, LoadAdapter(adapter_id=record.adapter_id, digest=record.digest)),
             (EVALUATE, EvaluateAdapter(record=record)),
@@ -110,7 +111,50 @@ async def test_c39_what_is_deployed_while_the_engine_starts_is_served_when_it_is
     assert (reports[0].ready, reports[0].reason) == (False, "the engine is starting")
 
 
-async def deployed(replica: Rig, record: AdapterRecord) -> None:
-    adapter = AssignedAdapter(adapter_id=record.adapter_id, digest=record.digest, role="owner", tier="gpu")
-    shard = AssignmentShard(replica_id=REPLICA_ID, pool_id="p", epoch=1, shard=0, shards=1, adapters=(adapter,))
-    await replica.placement.state(ASSIGNMENT).put(shard, REPLICA_ID, "0")
+async def test_an_adapter_that_nobody_wants_leaves_once_it_is_idle_and_is_served_when_it_is_asked_for(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    record = await replica.register("acme-1")
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1", record))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    await replica.tell(msgspec.structs.replace(record, wanted=False))
+    await replica.replica.convergence.stir_now_and_then()
+    await asyncio.sleep(0)
+    assert tier(replica, record) == "gpu"
+    engine.go()
+    await replica.caller.wait(lambda: heard.over)
+    await replica.replica.convergence.stir_now_and_then()
+    await replica.until(lambda: tier(replica, record) == "remote" and not replica.cached(record).exists())
+    again = await replica.caller.run(replica.request("r2", record))
+    assert again.accepted is not None
+    assert (again.accepted.tier, again.token_ids) == ("remote", heard.token_ids)
+
+
+async def test_an_adapter_that_nobody_wants_stays_as_long_as_it_is_assigned(replica: Rig) -> None:
+    record = await replica.register("acme-1", wanted=False)
+    await assign(replica, (record, "gpu"))
+    await replica.until(lambda: tier(replica, record) == "gpu")
+    await replica.replica.convergence.stir_now_and_then()
+    assert replica.replica.convergence.plan().actions == ()
+    await assign(replica)
+    await replica.until(lambda: tier(replica, record) == "remote")
+
+
+async def test_what_a_request_waits_for_stays_though_nobody_else_wants_it(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.hold()
+    for at in range(4):
+        running = await replica.caller.send(replica.request(f"r{at}", await replica.register(f"acme-{at}")))
+        await replica.caller.wait(lambda running=running: running.accepted is not None)  # type: ignore[misc]
+    unwanted = await replica.register("unwanted", wanted=False)
+    heard = await replica.caller.send(replica.request("waits", unwanted))
+    await replica.until(lambda: tier(replica, unwanted) == "ram")
+    convergence = replica.replica.convergence
+    assert convergence.plan().actions == ()
+    assert await replica.replica.loader.drop(unwanted.key) == "a request waits for it"
+    engine.go()
+    await replica.caller.wait(lambda: heard.over)
+    assert heard.finish is not None
+    assert replica.store.reads[unwanted.store_key] == 1
+    await convergence.stir_now_and_then()
+    await replica.until(lambda: tier(replica, unwanted) == "remote")

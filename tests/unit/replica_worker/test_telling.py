@@ -10,13 +10,14 @@ import pytest
 
 from services.replica_worker.engine.port import AdapterUnusable, EngineFailed
 from shared.bus.port import AskFailed
-from shared.contracts.catalog import ADAPTER, ASSIGNMENT, EVALUATE, REPLICA_REPORT, REPLICA_RESIDENCY
-from shared.messages.desired import AdapterRecord, AssignedAdapter, AssignmentShard
+from shared.contracts.catalog import ADAPTER, EVALUATE, REPLICA_REPORT, REPLICA_RESIDENCY
+from shared.messages.desired import AdapterRecord
 from shared.messages.identity import key_of
 from shared.messages.operations import EvaluateAdapter
 from shared.messages.reports import ReplicaReport, Residency, ResidencyView, fold_residency
 from shared.store.port import StoreUnavailable
 from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, rig
+from tests.support.replica_operations import assign, tier
 from tests.support.unruly_engine import UnrulyEngine, unruly
 
 
@@ -42,19 +43,6 @@ class Reader:
 
     async def _on_report(self, report: ReplicaReport, ids: tuple[str, ...]) -> None:
         self.reports.append(report)
-
-
-async def assign(replica: Rig, *wanted: tuple[AdapterRecord, str], epoch: int = 1) -> None:
-    adapters = tuple(
-        AssignedAdapter(adapter_id=record.adapter_id, digest=record.digest, role="owner", tier=tier)
-        for record, tier in wanted
-    )
-    shard = AssignmentShard(replica_id=REPLICA_ID, pool_id="p", epoch=epoch, shard=0, shards=1, adapters=adapters)
-    await replica.placement.state(ASSIGNMENT).put(shard, REPLICA_ID, "0")
-
-
-def tier(replica: Rig, record: AdapterRecord) -> str:
-    return replica.replica.loader.tier_of(record.key)
 
 
 async def test_changes_within_20_ms_travel_together(replica: Rig) -> None:
@@ -215,55 +203,6 @@ async def test_a_retired_adapter_serves_what_runs_and_then_leaves_every_tier(
     assert not replica.cached(record).exists()
     if how == "deleted":
         await replica.until(lambda: record.key not in replica.replica.loader.ram.sizes)
-
-
-async def test_an_adapter_that_nobody_wants_leaves_once_it_is_idle_and_is_served_when_it_is_asked_for(
-    replica: Rig, engine: UnrulyEngine
-) -> None:
-    record = await replica.register("acme-1")
-    engine.hold()
-    heard = await replica.caller.send(replica.request("r1", record))
-    await replica.caller.wait(lambda: heard.accepted is not None)
-    await replica.tell(msgspec.structs.replace(record, wanted=False))
-    await replica.replica.convergence.stir_now_and_then()
-    await asyncio.sleep(0)
-    assert tier(replica, record) == "gpu"
-    engine.go()
-    await replica.caller.wait(lambda: heard.over)
-    await replica.replica.convergence.stir_now_and_then()
-    await replica.until(lambda: tier(replica, record) == "remote" and not replica.cached(record).exists())
-    again = await replica.caller.run(replica.request("r2", record))
-    assert again.accepted is not None
-    assert (again.accepted.tier, again.token_ids) == ("remote", heard.token_ids)
-
-
-async def test_an_adapter_that_nobody_wants_stays_as_long_as_it_is_assigned(replica: Rig) -> None:
-    record = await replica.register("acme-1", wanted=False)
-    await assign(replica, (record, "gpu"))
-    await replica.until(lambda: tier(replica, record) == "gpu")
-    await replica.replica.convergence.stir_now_and_then()
-    assert replica.replica.convergence.plan().actions == ()
-    await assign(replica)
-    await replica.until(lambda: tier(replica, record) == "remote")
-
-
-async def test_what_a_request_waits_for_stays_though_nobody_else_wants_it(replica: Rig, engine: UnrulyEngine) -> None:
-    engine.hold()
-    for at in range(4):
-        running = await replica.caller.send(replica.request(f"r{at}", await replica.register(f"acme-{at}")))
-        await replica.caller.wait(lambda running=running: running.accepted is not None)  # type: ignore[misc]
-    unwanted = await replica.register("unwanted", wanted=False)
-    heard = await replica.caller.send(replica.request("waits", unwanted))
-    await replica.until(lambda: tier(replica, unwanted) == "ram")
-    convergence = replica.replica.convergence
-    assert convergence.plan().actions == ()
-    assert await replica.replica.loader.drop(unwanted.key) == "a request waits for it"
-    engine.go()
-    await replica.caller.wait(lambda: heard.over)
-    assert heard.finish is not None
-    assert replica.store.reads[unwanted.store_key] == 1
-    await convergence.stir_now_and_then()
-    await replica.until(lambda: tier(replica, unwanted) == "remote")
 
 
 async def test_a_retired_adapter_leaves_the_file_that_another_one_shares(replica: Rig) -> None:
