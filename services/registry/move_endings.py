@@ -19,7 +19,7 @@ from services.registry.io import adapter_rows, base_model_rows, migration_rows, 
 from services.registry.io.database import Database
 from services.registry.io.migration_rows import ItemFilter
 from services.registry.io.move_sights import PAGE
-from services.registry.move_sweep import MoveSweep, take
+from services.registry.move_sweep import take
 from shared.messages.desired import BaseModelRecord
 from shared.runtime.clock import Clock
 
@@ -38,18 +38,12 @@ class Endings:
     """Everything here may raise DatabaseUnavailable or Collision; what was retired stays so, and calling again does
     the rest."""
 
-    def __init__(self, database: Database, sweep: MoveSweep, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
-        self._sweep = sweep
         self._clock = clock
 
     async def finish(self, migration_id: str, wish: Turn) -> Ending | StillNeeded | Denied:
         """Refused, with all that still points there, until nothing does. Ways back to the old base end with it."""
-        async with self._database.read() as connection:
-            migration = await migration_rows.find(connection, migration_id)
-        if migration is None:
-            return unknown_migration(migration_id)
-        await self._sweep.settle_all(migration)
         outcome = await self._page(migration_id, wish)
         for _ in range(_PAGES_A_CALL - 1):
             if not isinstance(outcome, Ending) or outcome.left == 0:

@@ -28,6 +28,9 @@ TRAFFIC_S = 86400.0
 _LOOK_AGAIN_S = 60.0
 """A row that another registry commits late is missed by a glance at the last row numbers, and seen by then."""
 
+_REST = 4.0
+"""So many times as long as a turn took, the next one waits: with many adapters it takes its time from requests."""
+
 Steps = list[tuple[Item, Item]]
 """Items as they were and as they are to be."""
 
@@ -47,9 +50,17 @@ class MoveSweep:
         self._database = database
         self._clock = clock
         self._glances: dict[str, _Glance] = {}
+        self._rests_until_s = 0.0
 
     async def turn(self) -> None:
-        """Settle every open migration in which anything may have changed."""
+        """Settle every open migration in which anything may have changed; or rest."""
+        begun_s = self._clock.now_s()
+        if begun_s >= self._rests_until_s:
+            await self._turn()
+            ended_s = self._clock.now_s()
+            self._rests_until_s = ended_s + _REST * (ended_s - begun_s)
+
+    async def _turn(self) -> None:
         async with self._database.read() as connection:
             opened = await migration_rows.opened(connection)
             changes = await migration_rows.last_changes(connection) if opened else (0, 0)

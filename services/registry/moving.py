@@ -29,6 +29,6 @@ def moving(database: Database, fleet: Fleet, aliasing: Aliasing, clock: Clock, r
         planning=Planning(database, fleet, clock),
         migrations=BaseMoves(database, clock, retrain_deadline_s),
         cutovers=Cutovers(database, fleet, aliasing, sweep),
-        endings=Endings(database, sweep, clock),
+        endings=Endings(database, clock),
         sweep=sweep,
     )
