@@ -60,6 +60,7 @@ class Adapters:
             if adapter is None:
                 return unknown_adapter(adapter_id)
             aliases = await alias_rows.naming(connection, adapter_id)
+            aliases += await alias_rows.guarding(connection, adapter_id)
             step = lifecycle.decide_retire(adapter_id, adapter.status, aliases, now_s)
             if isinstance(step, Denied):
                 return step

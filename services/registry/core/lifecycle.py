@@ -95,6 +95,7 @@ def decide_retire(adapter_id: str, status: str, aliases: Sequence[str], now_s: f
         message = f"Adapter {adapter_id} is {status}; only an active one can be retired."
         return Denied(kind="conflict", code="adapter_not_active", message=message)
     if aliases:
-        message = f"Adapter {adapter_id} is what {', '.join(sorted(aliases))} means; move the alias first."
+        named = ", ".join(sorted(aliases))
+        message = f"Adapter {adapter_id} is what {named} means, or goes back to by a guard; move the alias first."
         return Denied(kind="conflict", code="adapter_in_use", message=message)
     return move(status, "retired", "an operator retired it", now_s)

@@ -64,6 +64,12 @@ async def naming(connection: AsyncConnection, adapter_id: str) -> list[str]:
     return sorted((await connection.execute(select(ALIASES.c.alias).where(means))).scalars())
 
 
+async def guarding(connection: AsyncConnection, adapter_id: str) -> list[str]:
+    """The aliases that would go back to this adapter by themselves."""
+    goes_back = ALIASES.c.guard.is_not(None) & (ALIASES.c.previous_adapter_id == adapter_id)
+    return sorted((await connection.execute(select(ALIASES.c.alias).where(goes_back))).scalars())
+
+
 async def last_revision(connection: AsyncConnection, alias: str) -> int:
     """Of all that the alias ever meant, also before it was removed: a revision is never given twice."""
     query = select(func.max(ALIAS_HISTORY.c.revision)).where(ALIAS_HISTORY.c.alias == alias)

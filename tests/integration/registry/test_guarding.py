@@ -79,6 +79,16 @@ async def test_too_many_errors_take_the_alias_back_with_the_figures(watched: Wat
     assert await watched.look() == "v1"  # what it went back to is not guarded
 
 
+async def test_what_a_guard_would_go_back_to_is_not_retired(watched: Watched) -> None:
+    await watched.deploy(probe=True)
+    retire = "/internal/adapters/v1/retire"
+    assert error_of(await watched.shop.here.admin.post(retire), 409)["code"] == "adapter_in_use"
+    await watched.shop.put("v2", force=True, guard={"probe": True, "hold_s": 1})
+    await watched.clock.advance(1)
+    await watched.look()
+    assert (await watched.shop.here.admin.post(retire)).status_code == 200
+
+
 async def test_what_is_older_than_the_window_is_forgiven(watched: Watched) -> None:
     await watched.deploy(max_error_rate=0.2, minimum_requests=10, window_s=30)
     await watched.served(8, outcome="no_capacity")
