@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -59,6 +60,8 @@ class Database:
         self._engine = _open(url, self._dialect, **self._dialect.options(policy.connections, policy.timeout_s))
         self._reader = self._engine.execution_options(**self._dialect.READS)
         self._writer = self._engine.execution_options(**self._dialect.WRITES)
+        # They wait for each other anyway, and SQLite's own waiting is unfair: it starves some of many for seconds.
+        self._turn = asyncio.Lock()
         self.changes = changes
 
     async def start(self) -> None:
@@ -88,7 +91,7 @@ class Database:
         """All or nothing: committed at the end of the block, rolled back if it raises. With `announce` those
         who follow commits look for what is new. Raises DatabaseUnavailable, Collision, Unstorable."""
         with self._translated():
-            async with self._writer.begin() as connection:
+            async with self._turn, self._writer.begin() as connection:
                 yield connection
         if announce:
             self.changes.tell_commit()
