@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Boolean, Column, Float, Integer, String, Table, Text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.registry.io.migration_tables import MIGRATION_ITEMS, MIGRATIONS
 from services.registry.io.tables import (
     ADAPTER_STATES,
     ADAPTERS,
@@ -43,9 +44,6 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tenants(self) -> int:
         return max(self.adapters // 4, 1)
-
-    def end_s(self) -> float:
-        return BEGAN_S + MONTH_S
 
 
 _DIALECTS: Mapping[str, Mapping[str, str]] = {
@@ -109,6 +107,10 @@ class Filling:
             "adapter_id": self._adapter("i / 4"), "at_s": when,
             "state": "CASE i % 4 WHEN 0 THEN 'registered' WHEN 1 THEN 'verified' WHEN 2 THEN 'evaluating' "
             "ELSE 'active' END",
+        })  # fmt: skip
+        await self._insert(MIGRATIONS, 2, {"migration_id": "'move-' || i", "state": "'done'"})
+        await self._insert(MIGRATION_ITEMS, 2 * volume.adapters, {
+            "migration_id": "'move-' || (i % 2)", "adapter_id": self._adapter("i / 2"), "state": "'moved'",
         })  # fmt: skip
         await self._insert(EVALUATIONS, volume.adapters, {"adapter_id": self._adapter("i"), "at_s": when})
         alias = {
