@@ -34,7 +34,7 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool
     waiting: int
     fetch_wait_s: float = 0.0
-    """How long its adapter takes to come from the store, behind all that others wait for; 0 if it is here or comes."""
+    """How long all that others wait for takes to come from the store before its adapter; 0 if that is here or comes."""
     turned_away_wait_s: float = 0.0
     """How long those take who were sent away for that before."""
     queue_limit: int
@@ -71,6 +71,6 @@ def admit(request: GenerateRequest, door: Door) -> Refusal | None:
         return Refusal(
             code="overloaded", elsewhere=True,
             retry_after_s=min(LONGEST_RETRY_S, max(1.0, late_s + door.turned_away_wait_s)),
-            reason=f"So many adapters are being fetched here that this one would take {door.fetch_wait_s:.0f} s.",
+            reason=f"The adapters that are being fetched here before this one take another {door.fetch_wait_s:.0f} s.",
         )  # fmt: skip
     return None

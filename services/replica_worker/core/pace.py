@@ -12,7 +12,8 @@ _KEPT = 0.95
 
 @dataclass
 class Pace:
-    """Bytes per second of the time in which anything was under way; a fetch that fails only takes time."""
+    """Bytes per second of the time in which anything was under way. A fetch that fails says nothing: a store that was
+    away is as fast as before when it is back."""
 
     assumed_bytes_per_s: float = ASSUMED_BYTES_PER_S
     _bytes: float = field(init=False)
@@ -31,6 +32,8 @@ class Pace:
     def ended(self, size_bytes: int, now_s: float) -> None:
         """`size_bytes` 0: it came to nothing."""
         self._under_way -= 1
+        if not size_bytes:
+            return
         self._bytes = _KEPT * self._bytes + size_bytes
         self._busy_s = _KEPT * self._busy_s + now_s - self._counted_until_s
         self._counted_until_s = now_s

@@ -53,7 +53,7 @@ class Admission:
             not_ready=by.standing.not_ready,
             draining=bool(by.standing.draining),
             waiting=waiting,
-            fetch_wait_s=pace.wait_s(sum(to_fetch)),
+            fetch_wait_s=pace.wait_s(sum(to_fetch[1:])),
             turned_away_wait_s=self._turned_away.wait_s(now_s),
             queue_limit=by.queue_limit,
             tokens_in_flight=by.promises.total,

@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.replica_worker.core.pace import Pace
 from services.replica_worker.engine.port import AdapterUnusable
 from services.replica_worker.tiers.errors import AdapterFailed
 from shared.contracts.catalog import STATE
 from shared.messages.operations import AskState, HoldResult
-from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, rig
+from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, refused, rig
 from tests.support.replica_operations import load, unload
 from tests.support.unruly_engine import UnrulyEngine, unruly
 
@@ -255,3 +256,18 @@ async def test_what_is_being_copied_to_a_slot_stays_in_ram(tmp_path: Path, model
         assert [small.replica.loader.ram.holds(each.key) for each in (copied, second, third)] == [True, False, True]
         engine.copying.set()
         (await acquiring).release()
+
+
+async def test_however_slow_the_store_was_one_adapter_is_tried_and_those_behind_it_are_told_to_wait(
+    replica: Rig,
+) -> None:
+    replica.replica.loader.disk.pace = Pace(assumed_bytes_per_s=0.001)
+    first, second = await replica.register("acme-1"), await replica.register("acme-2")
+    tried = await replica.caller.send(replica.request("r1", first))
+    told = refused(await replica.caller.run(replica.request("r2", second)))
+    beside = await replica.caller.send(replica.request("r3", first))
+    assert (told.code, told.elsewhere, told.retry_after_s) == ("overloaded", True, 30.0)
+    await replica.caller.wait(lambda: tried.over and beside.over)
+    assert tried.finish is not None
+    assert beside.finish is not None
+    assert (await replica.caller.run(replica.request("r4", second))).finish is not None

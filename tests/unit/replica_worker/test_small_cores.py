@@ -77,15 +77,18 @@ def test_a_pace_is_assumed_and_then_measured_though_fetches_that_run_at_once_end
     assert all(wait_s == pytest.approx(20.0, rel=0.12) for wait_s in found[-40:]), "50 bytes a second"
 
 
-def test_time_in_which_nothing_is_fetched_does_not_count_and_a_failed_fetch_does() -> None:
+def test_neither_idle_time_nor_a_fetch_that_fails_makes_a_store_slower() -> None:
     pace = Pace(assumed_bytes_per_s=100.0)
     for at_s in (0.0, 1_000.0, 2_000.0):
         pace.began(at_s)
         pace.ended(100, at_s + 1.0)
     assert pace.wait_s(100) == pytest.approx(1.0)
-    pace.began(3_000.0)
-    pace.ended(0, 3_010.0)
-    assert pace.wait_s(100) > 2.0
+    for at_s in (3_000.0, 4_000.0):
+        pace.began(at_s)
+        pace.ended(0, at_s + 60.0)
+    pace.began(5_000.0)
+    pace.ended(100, 5_001.0)
+    assert pace.wait_s(100) == pytest.approx(1.0)
 
 
 def test_those_turned_away_are_told_to_come_one_after_another_and_the_wait_passes() -> None:
