@@ -7,6 +7,7 @@ from pathlib import Path
 
 from services.console.commands import adapters, batch
 from services.console.leaves import leaf
+from shared.messages.adapters import EVALUATORS
 
 
 def add(group: argparse._SubParsersAction) -> None:
@@ -15,6 +16,11 @@ def add(group: argparse._SubParsersAction) -> None:
     one.add_argument("--id", help="adapter id (default: tenant, folder name and checksum)")
     one.add_argument("--version", help="default: the first digits of the checksum")
     one.add_argument("--alias", help="deploy under this alias once it is active")
+    one.add_argument("--predecessor", metavar="ID", help="the version it is to replace, also on another base")
+    one.add_argument("--dataset", metavar="URI", help="where its training data is; a migration hands it back")
+    one.add_argument(
+        "--evaluated-by", choices=EVALUATORS, default=EVALUATORS[0], help="pipeline: it posts signed results itself"
+    )
     every = leaf(group, "register-all", batch.register_all, "register thousands; run it again to go on")
     every.add_argument("folder", nargs="*", help="a PEFT folder, or a folder of them")
     every.add_argument("--from", dest="listed", type=Path, metavar="FILE", help="JSON lines: folders or announcements")

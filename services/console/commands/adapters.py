@@ -35,6 +35,9 @@ def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
         adapter_id=arguments.id,
         version=arguments.version,
         alias=arguments.alias,
+        predecessor_id=arguments.predecessor,
+        dataset_uri=arguments.dataset,
+        evaluated_by=arguments.evaluated_by,
     )
     answer = announce(admin, folder, identity)
     if arguments.wait:
