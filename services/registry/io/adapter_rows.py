@@ -65,7 +65,9 @@ async def save(connection: AsyncConnection, adapter: StoredAdapter, moves: Seque
     written as well is a Collision."""
     values = _values(adapter)
     here = ADAPTERS.c.adapter_id == adapter.adapter_id
-    if (await connection.execute(update(ADAPTERS).where(here).values(values))).rowcount == 0:
+    # The key stays out of it: SQLite would look for every row that refers to it.
+    changed = {name: value for name, value in values.items() if name != "adapter_id"}
+    if (await connection.execute(update(ADAPTERS).where(here).values(changed))).rowcount == 0:
         await connection.execute(insert(ADAPTERS).values(values))
     rows = [{name: getattr(step, name) for name in _OF_A_MOVE} for step in moves]
     if rows:
