@@ -67,5 +67,5 @@ def canaries(pipeline: Pipeline, acme: OpenAI, canary_folders: dict[str, Path]) 
     for _, message in announced.values():
         pipeline.announce(message)
     for _, message in announced.values():
-        pipeline.wait_status(message.adapter_id, "active")
+        pipeline.wait_brought(message)
     return {alias: marker for alias, (marker, _) in announced.items()}

@@ -59,11 +59,18 @@ class Pipeline:
         asyncio.run(self._publish(message))
 
     def bring(self, folder: Path, adapter_id: str, alias: str | None = None) -> AdapterRegistered:
-        """Announce an adapter and wait until it is active."""
+        """Announce an adapter and wait until it is active, and deployed if it is to be."""
         message = self.message(folder, adapter_id, alias)
         self.announce(message)
-        self.wait_status(adapter_id, "active")
+        self.wait_brought(message)
         return message
+
+    def wait_brought(self, message: AdapterRegistered) -> None:
+        adapter_id, alias = message.adapter_id, message.alias
+        self.wait_status(adapter_id, "active")
+        if alias is not None:
+            path = f"/internal/adapters/{adapter_id}"
+            eventually(lambda: alias in self.admin.get(path).json()["aliases"], f"{alias} to mean {adapter_id}")
 
     def wait_status(self, adapter_id: str, status: str) -> dict[str, Any]:
         """The record once it has this status; fails the test when another final one or the deadline comes first."""
