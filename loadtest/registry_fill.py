@@ -88,9 +88,9 @@ class Filling:
             })  # fmt: skip
         tenants = self._volume.tenants
         await self._insert(TENANTS, tenants, {"tenant_id": self._tenant("i"), "weight": "1.0"})
-        await self._insert(API_KEYS, tenants, {
+        await self._insert(API_KEYS, self._volume.adapters, {
             "key_id": f"substr({self._hex('i')}, 1, 16)", "key_hash": f"{self._hex('i')} || {self._hex('-i - 1')}",
-            "tenant_id": self._tenant("i"),
+            "tenant_id": self._tenant(f"i % {tenants}"),
         })  # fmt: skip
 
     async def _adapters(self) -> None:

@@ -15,10 +15,10 @@ READS: Mapping[str, Any] = {}
 WRITES: Mapping[str, Any] = {"lorafleet_writes": True}
 
 _PRAGMAS = (
+    "PRAGMA busy_timeout = 10000",
     "PRAGMA journal_mode = WAL",  # readers do not wait for the writer
     "PRAGMA synchronous = FULL",  # a commit that was answered survives a power cut
     "PRAGMA foreign_keys = ON",
-    "PRAGMA busy_timeout = 10000",
 )
 
 

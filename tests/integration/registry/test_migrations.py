@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -113,15 +112,6 @@ async def test_all_the_way_down_nothing_is_left(empty_url: str) -> None:
     await database.start()
     await database.check()
     await database.stop()
-
-
-async def test_registries_that_start_at_once_migrate_once(empty_url: str) -> None:
-    databases = [Database(empty_url, Changes()) for _ in range(3)]
-    await asyncio.gather(*(database.start() for database in databases))
-    for database in databases:
-        async with database.read() as connection:
-            assert await customer_rows.tenants(connection) == []
-        await database.stop()
 
 
 def test_every_step_says_how_to_go_back() -> None:

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from services.registry.io import customer_rows
+from services.registry.io.changes import Changes
+from services.registry.io.database import Database
 from shared.contracts import catalog
 from shared.messages.desired import TenantRecord
 from shared.runtime.clock import ManualClock
@@ -33,6 +36,16 @@ async def both(shared_place: Place) -> AsyncIterator[tuple[World, World]]:
     async with shared_place.registry() as first, shared_place.registry() as second:
         await first.prepare()
         yield first, second
+
+
+async def test_registries_that_start_at_once_migrate_once(postgres: Postgres) -> None:
+    url = await postgres.new_database(migrated=False)
+    databases = [Database(url, Changes()) for _ in range(3)]
+    await asyncio.gather(*(database.start() for database in databases))
+    for database in databases:
+        async with database.read() as connection:
+            assert await customer_rows.tenants(connection) == []
+        await database.stop()
 
 
 async def test_values_reach_the_bus_in_the_order_in_which_both_committed_them(
