@@ -12,9 +12,9 @@ from services.registry.core import lifecycle, records
 from services.registry.core.aliases import Denied
 from services.registry.core.gate import Report
 from services.registry.core.lifecycle import Move
-from services.registry.core.overrides import Override, decide_override
+from services.registry.core.overrides import Override, base_retired, decide_override
 from services.registry.core.records import StoredAdapter
-from services.registry.io import adapter_rows, evaluation_rows, outbox_rows
+from services.registry.io import adapter_rows, base_model_rows, evaluation_rows, outbox_rows
 from services.registry.io.database import Database
 from services.registry.io.meters import Meters
 from services.registry.io.notes import Note
@@ -66,6 +66,8 @@ class Verdicts:
             adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
             if adapter is None:
                 return unknown_adapter(adapter_id)
+            if await base_model_rows.lasting(connection, adapter.announced.base_model_hash) is None:
+                return base_retired(adapter)
             history = await adapter_rows.history(connection, adapter_id)
             measured = await adapter_rows.evaluations(connection, adapter_id)
             step = decide_override(adapter, history, measured[-1] if measured else None, wish, now_s)

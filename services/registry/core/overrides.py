@@ -46,6 +46,11 @@ def decide_override(
     return lifecycle.overrule(reason, by, now_s)
 
 
+def base_retired(adapter: StoredAdapter) -> Denied:
+    message = f"Adapter {adapter.adapter_id} is on a base model that is retired: no replica could serve it."
+    return Denied(kind="conflict", code="base_model_retired", message=message)
+
+
 def _was_evaluated(adapter: StoredAdapter, history: Sequence[Move]) -> bool:
     """A version that failed otherwise, because its bytes are gone, has no evaluation to argue with."""
     if adapter.status == "evaluating":

@@ -134,6 +134,39 @@ async def test_a_base_that_nothing_points_at_goes_and_comes_again(place: Place) 
         await value_is(bucket, catalog.BASE_MODEL, HASH, lambda base: base is not None)
 
 
+async def test_what_was_checked_while_its_base_was_retired_is_rejected(
+    alone: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another registry on PostgreSQL may commit a retirement that has not seen the announcement."""
+    verifications = alone.registry.registrations._verifications
+    check = verifications._check_and_store
+
+    async def checked_late(*said: Any) -> Any:
+        found = await check(*said)
+        async with alone.registry.database.write() as connection:
+            await connection.exec_driver_sql("UPDATE base_models SET retired_at_s = 1")
+        return found
+
+    monkeypatch.setattr(verifications, "_check_and_store", checked_late)
+    refused = await alone.post(alone.announce("v1"))
+    assert [one["code"] for one in refused.json()["error"]["defects"]] == ["base_model_unknown"]
+    assert await alone.status("v1") == "rejected"
+
+
+async def test_nobody_overrides_an_evaluation_on_a_retired_base(place: Place) -> None:
+    [replica] = await place.replicas("replica-a")
+    replica.passed = False
+    async with place.registry() as here:
+        await here.prepare()
+        await here.post(here.announce("v1"))
+        await here.reached("v1", "failed")
+        assert (await retire(here)).status_code == 200
+        said = {"by": "ann", "reason": "it is good enough for us"}
+        refused = await here.admin.post("/internal/adapters/v1/override", json=said)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "base_model_retired")
+        assert await here.status("v1") == "failed"
+
+
 async def test_a_base_that_nobody_knows_cannot_be_retired(alone: World) -> None:
     answer = await retire(alone, "0" * 64)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "base_model_unknown")
