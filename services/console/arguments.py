@@ -9,6 +9,7 @@ from services.console import register_arguments
 from services.console.alias_arguments import add_aliases
 from services.console.commands import access, adapters, bases, fleet
 from services.console.core.probing import seconds_of
+from services.console.evaluation_arguments import add_evaluations
 from services.console.leaves import group as _group
 from services.console.leaves import leaf as _leaf
 from services.console.leaves import plain as _plain
@@ -30,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     add_usage(commands)
     _merging(commands)
     add_migrate(commands)
+    add_evaluations(commands)
     return root
 
 

@@ -100,7 +100,6 @@ class Attendance:
             while not await self._advance(adapter_id):
                 await self._clock.sleep_s(pause_s)
                 pause_s = min(2 * pause_s, self._policy.longest_retry_s)
-            self._hindrances.forget(adapter_id)
         finally:
             del self._running[adapter_id]
 

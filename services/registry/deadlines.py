@@ -12,6 +12,7 @@ from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 
 _AT_ONCE = 200
+_NO_RESULTS = "its pipeline has posted no results"
 _log = get_logger(__name__)
 
 
@@ -36,7 +37,8 @@ class Deadlines:
             adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
             if adapter is None or adapter.status not in lifecycle.UNDER_WAY or (adapter.deadline_s or now_s) > now_s:
                 return
-            step = lifecycle.expire(adapter.status, self._hindrances.last(adapter_id), now_s)
+            hindrance = _NO_RESULTS if records.awaits_results(adapter) else self._hindrances.last(adapter_id)
+            step = lifecycle.expire(adapter.status, hindrance, now_s)
             failed = records.after_move(adapter, step)
             await adapter_rows.save(connection, failed, [step])
             await outbox_rows.append(connection, facts.failed(failed), now_s)

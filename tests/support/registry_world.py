@@ -145,6 +145,8 @@ class FakePlacement:
         self.replica_ids = replica_ids
         self.owners = owners or replica_ids
         self.trouble: str | None = None
+        self.summaries: tuple[ReplicaSummary, ...] = ()
+        """Instead of `replica_ids`, if there are any: replicas of several pools."""
 
     async def serve(self, bus: Bus) -> None:
         await bus.serve(catalog.FLEET, self._fleet)
@@ -153,7 +155,8 @@ class FakePlacement:
     async def _fleet(self, question: AskFleet, ids: Ids) -> FleetView:
         if self.trouble is not None:
             raise RuntimeError(self.trouble)
-        return FleetView(epoch=1, replicas=tuple(summary(name, self.pool_id) for name in self.replica_ids))
+        own = tuple(summary(name, self.pool_id) for name in self.replica_ids)
+        return FleetView(epoch=1, replicas=self.summaries or own)
 
     async def _owners(self, question: AskOwners, ids: Ids) -> Owners:
         return Owners(replica_ids=self.owners, reason="as the test says")

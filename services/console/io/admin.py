@@ -61,6 +61,10 @@ class Admin:
     def post(self, path: str, body: object = None) -> Any:
         return self._call("POST", path, content=msgspec.json.encode({} if body is None else body))
 
+    def post_file(self, path: str, raw: bytes, **params: str) -> Any:
+        """POST bytes as they are."""
+        return self._call("POST", path, content=raw, params=params)
+
     def create(self, path: str, body: object) -> tuple[Any, bool]:
         """POST what may be there already; the answer, and whether it is new."""
         answer = self._send("POST", path, content=msgspec.json.encode(body))

@@ -149,6 +149,11 @@ def measured(adapter: StoredAdapter, evaluation: Evaluation) -> StoredAdapter:
     return msgspec.structs.replace(adapter, fingerprint=evaluation.fingerprint, effects=(*kept, *evaluation.effects))
 
 
+def awaits_results(adapter: StoredAdapter) -> bool:
+    """A replica has measured it, and its pipeline is to say the rest."""
+    return adapter.status == "evaluating" and adapter.announced.evaluated_by == "pipeline" and adapter.fingerprint != ""
+
+
 def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
     """What replicas and placement need of it."""
     announced, applied = adapter.announced, adapter.applied or as_announced(adapter.announced)
