@@ -20,6 +20,9 @@ USAGE_BYTES = 2 << 30
 """How much usage is kept for a registry that is away, before the oldest goes (docs/operating.md says how long that
 is). The server sets so much of its disk apart at once."""
 
+USAGE_LEAST_BYTES = 64 << 20
+"""What has to do for it on a small disk: an hour at 30 requests/s."""
+
 ACK_WAIT_S = 10.0
 """A message whose consumer went silent for this long goes to another; a handler at work renews it."""
 
@@ -32,13 +35,14 @@ _DAY_S = 24 * 3600.0
 @dataclass(frozen=True, kw_only=True)
 class StreamSpec:
     """A JetStream stream. Times in seconds; `history` is messages kept per subject, 0 for all, and `max_bytes` how
-    large it may become, 0 for any size."""
+    large it may become, 0 for any size. A server without that much disk is asked for less, down to `least_bytes`."""
 
     name: str
     subjects: tuple[str, ...]
     history: int = 0
     max_age_s: float = 0.0
     max_bytes: int = 0
+    least_bytes: int = 0
     duplicate_window_s: float = 120.0
     is_bucket: bool = False
 
@@ -59,8 +63,11 @@ def event_streams(channels: tuple[Channel[Any, Any], ...] = CHANNELS) -> tuple[S
     events, usage = (_subjects(channels, stream) for stream in (Stream.EVENTS, Stream.USAGE))
     return (
         StreamSpec(name=Stream.EVENTS.value, subjects=events, max_age_s=7 * _DAY_S),
-        StreamSpec(name=Stream.USAGE.value, subjects=usage, max_age_s=_DAY_S, max_bytes=USAGE_BYTES),
-    )
+        StreamSpec(
+            name=Stream.USAGE.value, subjects=usage, max_age_s=_DAY_S, max_bytes=USAGE_BYTES,
+            least_bytes=USAGE_LEAST_BYTES,
+        ),
+    )  # fmt: skip
 
 
 def stream_of(channel: Channel[Any, Any]) -> StreamSpec:

@@ -17,19 +17,17 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from shared.bus import nats_events, nats_link, nats_provision, nats_watch
+from shared.bus import nats_events, nats_link, nats_watch
 from shared.bus.nats import connect
 from shared.bus.nats_provision import provision
 from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids
 from shared.contracts import catalog
-from shared.contracts.channel import PREFIX, Kind
 from shared.contracts.permissions import PROVISIONER
-from shared.contracts.streams import buckets, event_streams
+from shared.contracts.streams import event_streams
 from shared.messages.adapters import AdapterRegistered
 from shared.messages.desired import TenantRecord
 from shared.messages.generation import Cancel
 from shared.messages.operations import AskState, HoldResult, LoadAdapter
-from shared.messages.usage import UsageBatch
 from tests.support.bus_samples import gateway_report, registered, sample
 from tests.support.bus_worlds import Heard, NatsWorld, until, world_of
 
@@ -231,48 +229,6 @@ async def test_an_undecodable_fact_never_comes_again(
     await pipeline.publish(catalog.ADAPTER_REGISTERED, registered("tick"))
     await ticks.heard.reach(3)
     assert caplog.text.count("not a message of channel adapter.registered") == 1
-
-
-async def test_provisioning_again_changes_nothing_and_a_changed_limit_is_applied(
-    world: NatsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = world.server.options(PROVISIONER)
-    events, *others = event_streams()
-    names = {spec.name for spec in (events, *others, *buckets())}
-    assert await provision(options) == dict.fromkeys(names, "kept")
-    monkeypatch.setattr(nats_provision, "event_streams", lambda: (replace(events, max_age_s=3600.0), *others))
-    assert await provision(options) == {**dict.fromkeys(names, "kept"), events.name: "updated"}
-    assert await provision(options) == dict.fromkeys(names, "kept")
-
-
-async def test_a_server_that_kept_all_facts_in_one_stream_gets_one_for_usage(
-    world: NatsWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options, (events, usage) = world.server.options(PROVISIONER), event_streams()
-    await world.lose()
-    shutil.rmtree(tmp_path / "store")
-    await world.find()
-    everything = replace(events, subjects=(f"{PREFIX}.{Kind.EVENT.value}.>",))
-    monkeypatch.setattr(nats_provision, "event_streams", lambda: (everything,))
-    await provision(options)
-    monkeypatch.undo()
-    became = await provision(options)
-    assert (became[events.name], became[usage.name]) == ("updated", "created")
-    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
-    await gateway.publish(catalog.USAGE_RECORDED, sample(UsageBatch), message_id="g1-1")
-    await registry.consume(catalog.USAGE_RECORDED, "registry", heard)
-    await heard.reach(1)
-
-
-async def test_without_provisioning_the_error_says_what_is_missing(world: NatsWorld, tmp_path: Path) -> None:
-    registry = await world.connect("registry")
-    await world.lose()
-    shutil.rmtree(tmp_path / "store")
-    await world.find()
-    with pytest.raises(BusUnavailable, match="was NATS provisioned"):
-        await registry.state(catalog.TENANT).put(tenant("t1"), "t1")
-    with pytest.raises(BusUnavailable, match="was NATS provisioned"):
-        await registry.state(catalog.TENANT).get("t1")
 
 
 async def _provision_command(environment: dict[str, str]) -> tuple[int | None, str, str]:

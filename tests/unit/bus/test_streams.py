@@ -24,6 +24,7 @@ def test_every_event_is_kept_in_one_stream_a_week_or_of_usage_a_day() -> None:
     events, usage = event_streams()
     assert (events.name, events.max_age_s, events.max_bytes, events.duplicate_window_s) == ("LF_EVENTS", 604800, 0, 120)
     assert (usage.name, usage.max_age_s, usage.max_bytes, usage.duplicate_window_s) == ("LF_USAGE", 86400, 2 << 30, 120)
+    assert 0 < usage.least_bytes < usage.max_bytes
     assert usage.subjects == (catalog.USAGE_RECORDED.wildcard,)
     kept = [*events.subjects, *usage.subjects]
     assert sorted(kept) == sorted(channel.wildcard for channel in catalog.CHANNELS if channel.kind is Kind.EVENT)
