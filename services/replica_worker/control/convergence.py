@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from services.replica_worker.core.assignment import Assignment, fold, without
@@ -88,7 +88,7 @@ class Convergence:
     def plan(self) -> Plan:
         by, loader = self._by, self._by.loader
         table = loader.slots.table
-        leaving = by.records.leaving(held_adapters(by))
+        leaving = self._leaving(held_adapters(by))
         twins = {key for each in leaving for key in by.records.keys_of(each.digest)}
         held = Held(
             gpu=frozenset(table.resident),
@@ -100,10 +100,16 @@ class Convergence:
         known = Known(
             size_bytes=self._sizes() if not twins else {**self._sizes(), **_sizes(by.records.of(twins))},
             ram_bytes=loader.ram.sizes,
-            leaving=leaving | by.records.leaving(twins),
+            leaving=leaving | self._leaving(twins),
             blocked=loader.failures.blocked(by.clock.now_s()),
         )
         return converge(self._wanted, held, known, self._limits)
+
+    def _leaving(self, keys: Iterable[AdapterKey]) -> frozenset[AdapterKey]:
+        """What an operator had loaded a moment ago is not, unless it is retired or gone."""
+        records = self._by.records
+        kept = self._by.loader.keeping.kept(self._by.clock.now_s())
+        return records.leaving(keys).difference(key for key in kept if not records.is_retired(key))
 
     def _sizes(self) -> Mapping[AdapterKey, int]:
         """Of the files of what is assigned, as far as there are records; found anew when either has changed."""
@@ -135,7 +141,7 @@ class Convergence:
 
     async def _drop(self, action: Action) -> bool:
         twins = self._by.records.keys_of(action.key.digest)
-        others = twins - self._by.records.leaving(twins)
+        others = twins - self._leaving(twins)
         refused = await self._by.loader.drop(action.key, keep_file=bool(others))
         if refused is None:
             _log.info("an adapter that nobody needs here has left this replica", adapter_id=action.key.adapter_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from services.replica_worker.core.keeping import KEPT_S
 from services.replica_worker.means import Means
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
 from services.replica_worker.tiers.loader import OPERATION_DEADLINE_S
@@ -22,6 +23,10 @@ class Operations:
         record = self._by.records.get(key)
         if record is None:
             return self._held(key, ok=False, reason="this replica knows no such adapter")
+        if self._by.records.is_retired(key):
+            return self._held(
+                key, ok=False, reason=f"{ask.adapter_id} is {record.status}: nothing may ask for it any more"
+            )
         if ask.tier not in _TIERS:
             return self._held(key, ok=False, reason=f"{ask.tier!r} is no tier: gpu, ram or disk")
         try:
@@ -31,10 +36,12 @@ class Operations:
             return self._held(key, ok=False, reason=f"not loaded within {OPERATION_DEADLINE_S:g} s")
         except (AdapterFailed, AdapterUnavailable) as error:
             return self._held(key, ok=False, reason=str(error))
-        return self._held(key, ok=True, reason="resident where it was wanted")
+        kept = "" if record.wanted else f"; nobody else wants it, so it may leave after {KEPT_S:g} s"
+        return self._held(key, ok=True, reason=f"resident where it was wanted{kept}")
 
     async def unload(self, ask: UnloadAdapter, ids: tuple[str, ...]) -> HoldResult:
         key = AdapterKey(adapter_id=ask.adapter_id, digest=ask.digest)
+        self._by.loader.keeping.forget(key)
         reason = await self._by.loader.drop(key)
         return self._held(key, ok=reason is None, reason=reason or "dropped from every tier")
 

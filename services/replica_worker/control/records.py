@@ -40,6 +40,11 @@ class RecordBook:
     def get(self, key: AdapterKey) -> AdapterRecord | None:
         return self._by_key.get(key)
 
+    def is_retired(self, key: AdapterKey) -> bool:
+        """Nothing may newly ask for it; also if its record is gone, or never came."""
+        record = self._by_key.get(key)
+        return record is None or record.status in RETIRED
+
     async def wait_for(self, key: AdapterKey) -> AdapterRecord:
         """The record as soon as it is known; the caller bounds the wait."""
         if (record := self._by_key.get(key)) is not None:

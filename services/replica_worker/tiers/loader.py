@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from services.replica_worker.core.keeping import Keeping
 from services.replica_worker.core.slot_decisions import Resident
 from services.replica_worker.tiers.demand import Demand
 from services.replica_worker.tiers.disk import DiskTier
@@ -41,6 +42,7 @@ class Loader:
         self._clock = ground.clock
         self._on_change = ground.on_change
         self.demand = Demand()
+        self.keeping = Keeping()
         self.slots.listen_to_proofs(self._past.on_proof)
 
     def tier_of(self, key: AdapterKey) -> str:
@@ -119,7 +121,8 @@ class Loader:
             raise AdapterUnavailable(f"{record.adapter_id} got no slot within {OPERATION_DEADLINE_S:g} s") from None
 
     async def bring(self, record: AdapterRecord, tier: str) -> None:
-        """Bring it up to `tier` whatever happened before; once this returns it is there (C28).
+        """Bring it up to `tier` whatever happened before; once this returns it is there (C28), and stays for KEPT_S
+        unless its place is needed.
 
         Raises AdapterUnavailable, AdapterFailed, EngineFailed.
         """
@@ -128,23 +131,19 @@ class Loader:
         with self.demand.urgently(), self._past.remembering(record):
             if tier == "gpu":
                 (await (await self.queue.acquire(record)).proven()).release()
-            elif tier == "ram":
-                await self.ram.hold(record)
             else:
-                await self.disk.hold(record)
+                await self._hold(record, tier)
+        self.keeping.keep(record.key, self._clock.now_s())
 
     async def bring_quietly(self, record: AdapterRecord, tier: str) -> bool:
         """The same in the background, into an empty slot only: False if there was none to be had."""
         with self._past.remembering(record):
-            if tier == "gpu":
-                reference = await self.queue.acquire_free(record)
-                if reference is None:
-                    return False
+            if tier != "gpu":
+                await self._hold(record, tier)
+            elif (reference := await self.queue.acquire_free(record)) is not None:
                 (await reference.proven()).release()
-            elif tier == "ram":
-                await self.ram.hold(record)
             else:
-                await self.disk.hold(record)
+                return False
         return True
 
     async def drop(self, key: AdapterKey, *, keep_file: bool = False) -> str | None:
@@ -177,6 +176,9 @@ class Loader:
         await self.slots.close()
         await self.ram.close()
         await self.disk.close()
+
+    async def _hold(self, record: AdapterRecord, tier: str) -> None:
+        await (self.ram if tier == "ram" else self.disk).hold(record)
 
     async def _arrival(self, record: AdapterRecord, grant: Grant) -> None:
         try:

@@ -22,7 +22,7 @@ from shared.messages.generation import ChatMessage
 from shared.messages.operations import EvaluateAdapter, LoadAdapter
 from shared.messages.reports import ReplicaReport
 from tests.support.replica import BASE_HASH, REPLICA_ID, Rig, rig
-from tests.support.replica_operations import assign, load, tier
+from tests.support.replica_operations import assign, load, tier, unload
 from tests.support.unruly_engine import UnrulyEngine
 
 
@@ -139,6 +139,29 @@ async def test_an_adapter_that_nobody_wants_stays_as_long_as_it_is_assigned(repl
     assert replica.replica.convergence.plan().actions == ()
     await assign(replica)
     await replica.until(lambda: tier(replica, record) == "remote")
+
+
+async def test_what_an_operator_has_loaded_stays_for_the_time_that_the_answer_names(replica: Rig) -> None:
+    record = await replica.register("acme-1", wanted=False)
+    told = await load(replica, record, "ram")
+    assert (told.ok, told.tier) == (True, "ram")
+    assert told.reason.endswith("nobody else wants it, so it may leave after 60 s")
+    await replica.clock.advance(59.0)
+    assert replica.replica.convergence.plan().actions == ()
+    await replica.clock.advance(1.5)
+    await replica.replica.convergence.stir_now_and_then()
+    await replica.until(lambda: tier(replica, record) == "remote")
+
+
+async def test_an_operator_can_unload_what_was_loaded_and_nothing_loads_what_is_retired(replica: Rig) -> None:
+    record = await replica.register("acme-1", wanted=False)
+    assert (await load(replica, record, "ram")).ok
+    assert (await unload(replica, record)).tier == "remote"
+    assert (await load(replica, record, "ram")).ok
+    await replica.tell(retired := msgspec.structs.replace(record, status="retired"))
+    await replica.until(lambda: tier(replica, record) == "remote")
+    told = await load(replica, retired)
+    assert (told.ok, told.reason) == (False, "acme-1 is retired: nothing may ask for it any more")
 
 
 async def test_what_a_request_waits_for_stays_though_nobody_else_wants_it(replica: Rig, engine: UnrulyEngine) -> None:
