@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from tests.support.adapter_files import BASE
 from tests.support.registry_errors import error_of
@@ -44,7 +43,7 @@ async def test_the_pages_of_a_list_are_the_list(alone: World) -> None:
         assert (first + second + third, end) == (whole, None), of
 
 
-@pytest.mark.parametrize("limit", ["0", "1001", "-1", "x", "١", "99999"])
-@pytest.mark.parametrize("of", sorted(LISTS))
-async def test_a_page_of_no_size_is_422(alone: World, of: str, limit: str) -> None:
-    assert error_of(await alone.admin.get(f"/internal/{of}", params={"limit": limit}), 422)["param"] == "limit"
+async def test_a_page_of_no_size_is_422(alone: World) -> None:
+    for of in LISTS:
+        for limit in ("0", "1001", "-1", "x", "١", "99999"):
+            assert error_of(await alone.admin.get(f"/internal/{of}", params={"limit": limit}), 422)["param"] == "limit"
