@@ -20,6 +20,7 @@ LARGEST_SET_BYTES = 1 << 20
 LARGEST_CASE_BYTES = 128 << 10
 """A question to a replica holds a few cases and must fit into one message."""
 MOST_TOKENS = 2_048
+"""Of one answer, and of all that are asked for at a time."""
 MOST_TEXTS = 50
 KINDS = ("exact", "contains", "regex", "json_schema", "max_length", "reference")
 _MOST_PROMPTS = 8
@@ -103,18 +104,23 @@ def prompts_of(asked: EvaluationSet) -> tuple[CasePrompt, ...]:
 
 
 def batches(prompts: Sequence[CasePrompt]) -> Iterator[tuple[CasePrompt, ...]]:
-    """As many at a time as one question may hold."""
+    """As many at a time as one question may hold, and as a slow replica answers before it is given up."""
     batch: list[CasePrompt] = []
-    batch_bytes = 0
     for prompt in prompts:
-        prompt_bytes = len(msgspec.json.encode(prompt))
-        if batch and (len(batch) == _MOST_PROMPTS or batch_bytes + prompt_bytes > _LARGEST_BATCH_BYTES):
+        if batch and not _fits([*batch, prompt]):
             yield tuple(batch)
-            batch, batch_bytes = [], 0
+            batch = []
         batch.append(prompt)
-        batch_bytes += prompt_bytes
     if batch:
         yield tuple(batch)
+
+
+def _fits(batch: Sequence[CasePrompt]) -> bool:
+    return (
+        len(batch) <= _MOST_PROMPTS
+        and sum(prompt.max_tokens for prompt in batch) <= MOST_TOKENS
+        and len(msgspec.json.encode(batch)) <= _LARGEST_BATCH_BYTES
+    )
 
 
 def prompt_of(case: EvaluationCase) -> str:

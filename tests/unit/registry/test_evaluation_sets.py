@@ -112,6 +112,9 @@ def test_questions_are_asked_a_few_at_a_time_and_never_more_than_a_message_holds
     long = json.dumps({"messages": [{"role": "user", "content": "x" * 100_000}], "exact": "a"}).encode()
     made = EvaluationSet(set_id="s", tenant_id="acme", cases=cases(*[long] * 6))
     assert [len(batch) for batch in batches(prompts_of(made))] == [2, 2, 2]
+    wordy = cases(*[line(exact="a", max_tokens=1_000)] * 3)
+    made = EvaluationSet(set_id="s", tenant_id="acme", cases=wordy)
+    assert [len(batch) for batch in batches(prompts_of(made))] == [2, 1]
 
 
 # -- scoring -------------------------------------------------------------------------------------------
