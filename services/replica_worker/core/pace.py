@@ -9,6 +9,9 @@ ASSUMED_BYTES_PER_S = 200e6
 _KEPT = 0.95
 """How much of what is known is still believed after one more fetch: those that run at once end in bunches."""
 
+_LONGEST_S = 600.0
+"""Of those turned away: who comes again before time is counted again, and must not burden others for hours."""
+
 
 @dataclass
 class Pace:
@@ -55,4 +58,4 @@ class TurnedAway:
         return max(0.0, self._wait_s - (now_s - self._at_s))
 
     def add(self, fetch_s: float, now_s: float) -> None:
-        self._wait_s, self._at_s = self.wait_s(now_s) + fetch_s, now_s
+        self._wait_s, self._at_s = min(_LONGEST_S, self.wait_s(now_s) + fetch_s), now_s

@@ -60,7 +60,7 @@ class Admission:
             tokens_per_s=by.rate.per_s(now_s),
         )
         refusal = admit(running.request, door)
-        if refusal is not None and to_fetch:
+        if to_fetch and refusal is not None and refusal.code == "overloaded":  # others do not come again here
             self._turned_away.add(pace.wait_s(to_fetch[0]), now_s)
         return refusal
 

@@ -271,3 +271,14 @@ async def test_however_slow_the_store_was_one_adapter_is_tried_and_those_behind_
     assert tried.finish is not None
     assert beside.finish is not None
     assert (await replica.caller.run(replica.request("r4", second))).finish is not None
+
+
+async def test_who_is_refused_for_another_reason_is_not_expected_back(replica: Rig) -> None:
+    first, second = await replica.register("acme-1"), await replica.register("acme-2")
+    replica.replica.loader.disk.pace = Pace(assumed_bytes_per_s=first.size_bytes / 50.0)
+    for at in range(5):
+        elsewhere = await replica.caller.run(replica.request(f"elsewhere-{at}", second, pool_id="another"))
+        assert refused(elsewhere).code == "wrong_pool"
+    await replica.caller.send(replica.request("r1", first))
+    told = refused(await replica.caller.run(replica.request("r2", second)))
+    assert (told.code, told.retry_after_s) == ("overloaded", pytest.approx(2.0, rel=0.1))

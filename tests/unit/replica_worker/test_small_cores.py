@@ -98,6 +98,9 @@ def test_those_turned_away_are_told_to_come_one_after_another_and_the_wait_passe
     assert (away.wait_s(10.0), away.wait_s(13.0), away.wait_s(99.0)) == (6.0, 3.0, 0.0)
     away.add(2.0, 13.0)
     assert away.wait_s(13.0) == 5.0
+    for _ in range(100_000):
+        away.add(2.0, 20.0)
+    assert away.wait_s(20.0 + 600.0) == 0.0, "a client that comes again and again burdens nobody for hours"
 
 
 @pytest.mark.parametrize(
