@@ -66,7 +66,7 @@ class Verdicts:
             adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
             if adapter is None:
                 return unknown_adapter(adapter_id)
-            if await base_model_rows.lasting(connection, adapter.announced.base_model_hash) is None:
+            if await base_model_rows.find(connection, adapter.announced.base_model_hash) is None:
                 return base_retired(adapter)
             history = await adapter_rows.history(connection, adapter_id)
             measured = await adapter_rows.evaluations(connection, adapter_id)

@@ -11,7 +11,7 @@ from services.registry import facts
 from services.registry.core import lifecycle, records
 from services.registry.core.aliases import Denied
 from services.registry.core.defects import defect
-from services.registry.core.description import Surroundings, check_base, check_identity
+from services.registry.core.description import Surroundings, check_identity
 from services.registry.core.records import StoredAdapter
 from services.registry.core.verify import FileFacts, Limits, verify
 from services.registry.io import adapter_rows, base_model_rows, customer_rows, outbox_rows
@@ -108,7 +108,7 @@ class Verifications:
         try:
             checked = await self._check_and_store(announced, around)
             if isinstance(checked, FileFacts):
-                return await self._accept(announced, checked, told)
+                return await self._accept(announced, around, checked, told)
             return await self._reject(announced, checked)
         except Exception:
             self._database.changes.tell_left(announced.adapter_id)
@@ -132,22 +132,18 @@ class Verifications:
             return (defect("weights_changed", message, "weights_uri", found="other bytes", allowed="one file"),)
         return file
 
-    async def _accept(self, announced: AdapterRegistered, file: FileFacts, told: bool) -> Outcome:
+    async def _accept(self, announced: AdapterRegistered, around: Surroundings, file: FileFacts, told: bool) -> Outcome:
         now_s, store_key = self._clock.wall_s(), weights_key(file.digest)
         async with self._database.write() as connection:
             known = await self._known(connection, announced)
             if (settled := settled_outcome(known, announced)) is not None:
                 return settled
-            base = await base_model_rows.lasting(connection, announced.base_model_hash)
-            if base is not None:
-                step = lifecycle.verify("every check passed", now_s, self._policy.evaluation_deadline_s)
-                adapter = records.accepted(announced, base, file, store_key, step)
-                adapter = msgspec.structs.replace(adapter, registered_at_s=known.registered_at_s)
-                await adapter_rows.save(connection, adapter, [step])
-                notes = [*(() if told else (facts.announced(announced),)), *facts.verified(adapter)]
-                await outbox_rows.append(connection, notes, now_s)
-        if base is None:
-            return await self._reject(announced, tuple(check_base(announced, None)))  # it was retired meanwhile
+            step = lifecycle.verify("every check passed", now_s, self._policy.evaluation_deadline_s)
+            adapter = records.accepted(announced, around.base, file, store_key, step)
+            adapter = msgspec.structs.replace(adapter, registered_at_s=known.registered_at_s)
+            await adapter_rows.save(connection, adapter, [step])
+            notes = [*(() if told else (facts.announced(announced),)), *facts.verified(adapter)]
+            await outbox_rows.append(connection, notes, now_s)
         self._database.changes.tell_verified(adapter.adapter_id)
         self._meters.registered("registered")
         await self._forget_upload(announced)

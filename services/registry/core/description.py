@@ -52,7 +52,7 @@ def check_description(announced: AdapterRegistered, around: Surroundings) -> tup
     return (
         *check_identity(announced, around.tenant_known),
         *_check_version(announced.version),
-        *check_base(announced, around.base),
+        *_check_base(announced, around.base),
         *_check_ranks(announced, around.base),
         *_check_alphas(announced),
         *_check_targets(announced, around.base),
@@ -90,8 +90,7 @@ def _check_version(version: str) -> Iterator[Defect]:
         yield defect("version_invalid", f"version must be {allowed}.", "version", found=version, allowed=allowed)
 
 
-def check_base(announced: AdapterRegistered, base: BaseModelRecord | None) -> Iterator[Defect]:
-    """Whether the base model that it was trained on is served; `base` is None if it is not."""
+def _check_base(announced: AdapterRegistered, base: BaseModelRecord | None) -> Iterator[Defect]:
     wanted, field = announced.base_model_hash, "base_model_hash"
     if not is_digest(wanted):
         message = f"base_model_hash must be {_HEX}."

@@ -83,9 +83,12 @@ def fits_a_record(announced: AdapterRegistered) -> bool:
 
 
 def accepted(
-    announced: AdapterRegistered, base: BaseModelRecord, file: FileFacts, store_key: str, step: Move
+    announced: AdapterRegistered, base: BaseModelRecord | None, file: FileFacts, store_key: str, step: Move
 ) -> StoredAdapter:
-    """The adapter once its file is verified and stored under `store_key`."""
+    """The adapter once its file is verified and stored under `store_key`. An unknown base is a ValueError:
+    verification refuses it."""
+    if base is None:
+        raise ValueError(f"{announced.adapter_id} was verified without a base model")
     return StoredAdapter(
         announced=announced,
         status=step.state,

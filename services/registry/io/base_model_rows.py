@@ -20,13 +20,6 @@ async def find(connection: AsyncConnection, base_model_hash: str, *, to_change: 
     return found.record if found is not None and found.retired_at_s is None else None
 
 
-async def lasting(connection: AsyncConnection, base_model_hash: str) -> BaseModelRecord | None:
-    """One that is not retired, and is not before this transaction ends; many may ask so at once."""
-    query = select(BASE_MODELS).where(BASE_MODELS.c.base_model_hash == base_model_hash)
-    row = (await connection.execute(query.with_for_update(read=True))).first()
-    return None if row is None or row.retired_at_s is not None else _stored(row).record
-
-
 async def stored(connection: AsyncConnection, base_model_hash: str, *, to_change: bool = False) -> StoredBase | None:
     """Retired or not."""
     query = select(BASE_MODELS).where(BASE_MODELS.c.base_model_hash == base_model_hash)

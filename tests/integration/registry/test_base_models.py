@@ -134,23 +134,21 @@ async def test_a_base_that_nothing_points_at_goes_and_comes_again(place: Place) 
         await value_is(bucket, catalog.BASE_MODEL, HASH, lambda base: base is not None)
 
 
-async def test_what_was_checked_while_its_base_was_retired_is_rejected(
+async def test_an_announcement_that_is_being_checked_points_at_its_base(
     alone: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another registry on PostgreSQL may commit a retirement that has not seen the announcement."""
+    """Nothing that read its base before comes to be verified after the base has gone."""
     verifications = alone.registry.registrations._verifications
-    check = verifications._check_and_store
+    check, refused = verifications._check_and_store, []
 
     async def checked_late(*said: Any) -> Any:
-        found = await check(*said)
-        async with alone.registry.database.write() as connection:
-            await connection.exec_driver_sql("UPDATE base_models SET retired_at_s = 1")
-        return found
+        refused.append(await retire(alone))
+        return await check(*said)
 
     monkeypatch.setattr(verifications, "_check_and_store", checked_late)
-    refused = await alone.post(alone.announce("v1"))
-    assert [one["code"] for one in refused.json()["error"]["defects"]] == ["base_model_unknown"]
-    assert await alone.status("v1") == "rejected"
+    assert (await alone.post(alone.announce("v1"))).status_code == 201
+    [found] = refused[0].json()["error"]["defects"]
+    assert (refused[0].status_code, found["message"]) == (409, "Adapter v1 is registered.")
 
 
 async def test_nobody_overrides_an_evaluation_on_a_retired_base(place: Place) -> None:
