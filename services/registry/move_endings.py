@@ -99,9 +99,12 @@ async def _locked(by: _Ground) -> list[StoredAdapter]:
 
 
 async def _still_needed(by: _Ground) -> StillNeeded | None:
-    aliases = await pointer_rows.aliases(by.connection, by.base)
-    settling = await pointer_rows.settling(by.connection, by.base)
-    return decide_unneeded(by.base.name, [*aliases, *settling])
+    standing = [
+        *await pointer_rows.aliases(by.connection, by.base),
+        *await pointer_rows.guards(by.connection, by.base),
+        *await pointer_rows.settling(by.connection, by.base),
+    ]
+    return decide_unneeded(by.base.name, standing)
 
 
 async def _retire(by: _Ground, adapters: Sequence[StoredAdapter]) -> None:

@@ -12,6 +12,7 @@ from shared.messages.adapters import Defect
 _SENTENCES: Mapping[str, str] = {
     "alias": "Alias {name} means {adapter_id}.",
     "split": "A split of alias {name} means {adapter_id}.",
+    "guard": "A guard of alias {name} goes back to {adapter_id}.",
     "rollback": "Alias {name} would roll back to {adapter_id}.",
     "adapter": "Adapter {adapter_id} is {name}.",
     "migration": "Migration {name} is open.",

@@ -33,6 +33,11 @@ async def aliases(connection: AsyncConnection, base: BaseModelRecord) -> list[Po
     ]
 
 
+async def guards(connection: AsyncConnection, base: BaseModelRecord) -> list[Pointer]:
+    """Aliases that would go back to a version on this base by themselves."""
+    return await _naming(connection, base, "guard", ALIASES.c.previous_adapter_id, ALIASES.c.guard.is_not(None))
+
+
 async def rollbacks(connection: AsyncConnection, base: BaseModelRecord) -> list[Pointer]:
     """Ways back to a version that could still be gone back to."""
     return await _naming(

@@ -218,6 +218,20 @@ async def test_the_end_takes_as_many_calls_as_it_needs_and_can_be_called_off(
         assert (left, (await moved.status(migration_id))["state"]) == ([1, 0], "finished")
 
 
+async def test_a_base_stays_while_a_guard_would_go_back_to_it(place: Place, fleet: TwoPools) -> None:
+    async with two_bases(place) as moved:
+        await moved.bring(1)
+        migration_id = await moved.started()
+        await moved.trained("v1", seed=11)
+        await moved.settled(migration_id, v1="trained")
+        await moved.post(migration_id, "cutover", alias=alias(1))
+        said = {"adapter_id": "v1-new", "guard": {"max_error_rate": 0.5}}
+        assert (await moved.here.admin.put(f"/internal/aliases/{alias(1)}", json=said)).status_code == 200
+        refused = (await moved.post(migration_id, "finish")).json()["error"]["defects"]
+        assert [one["message"] for one in refused] == [f"A guard of alias {alias(1)} goes back to v1."]
+        assert await moved.here.status("v1") == "active"
+
+
 # -- the plan, and what is refused ---------------------------------------------------------------------
 
 
