@@ -70,9 +70,10 @@ class Convergence:
         plan = self.plan()
         self._by.loader.ram.budget.preferred = plan.wanted_ram
         self._by.loader.disk.budget.preferred = plan.wanted_disk
-        if plan.actions and plan.actions[0].step is Step.DROP and await self._do(plan.actions[0]):
-            self.stir()
-            return  # what is planned by now is older than what was done
+        for drop in (action for action in plan.actions if action.step is Step.DROP):
+            if await self._do(drop):
+                self.stir()
+                return  # what is planned by now is older than what was done
         for action in startable(plan, self._under_way):
             self._under_way[action.key] = action.step
             actions.create_task(self._see_to(action), name=f"{action.step} of {action.key.adapter_id}")

@@ -157,9 +157,10 @@ class Loader:
             return "a request waits for it"
         if (reason := self.ram.discard(key)) is not None:
             return reason
-        reason = None if keep_file else self.disk.discard(key.digest)
+        if not keep_file and (reason := self.disk.discard(key.digest)) is not None:
+            return reason
         self._on_change(key)
-        return reason
+        return None
 
     def in_use(self, key: AdapterKey) -> bool:
         if key == self.merged or self.demand.awaits(key):

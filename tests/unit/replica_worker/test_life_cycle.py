@@ -14,6 +14,7 @@ import pytest
 
 from services.replica_worker.engine.port import EngineInfo, OnStep
 from services.replica_worker.engine.timed.policy import TimedPolicy
+from services.replica_worker.io.disk import DiskFiles, DiskRefused
 from shared.bus.port import NoResponders
 from shared.contracts.catalog import COMPLETE, EVALUATE, LOAD, REPLICA_REPORT
 from shared.messages.completions import CasePrompt, Complete
@@ -181,3 +182,31 @@ async def test_what_a_request_waits_for_stays_though_nobody_else_wants_it(replic
     assert replica.store.reads[unwanted.store_key] == 1
     await convergence.stir_now_and_then()
     await replica.until(lambda: tier(replica, unwanted) == "remote")
+
+
+async def test_a_file_that_cannot_be_deleted_keeps_no_other_adapter_here_and_nobody_busy(
+    replica: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, other = await replica.register("acme-1"), await replica.register("acme-2")
+    delete, refusals = DiskFiles.delete, 0
+
+    def refuse_one(files: DiskFiles, digest: str) -> None:
+        nonlocal refusals
+        if digest == stuck.digest:
+            refusals += 1
+            raise DiskRefused("planted: not permitted")
+        delete(files, digest)
+
+    monkeypatch.setattr(DiskFiles, "delete", refuse_one)
+    for record in (stuck, other):
+        await replica.caller.run(replica.request(f"for-{record.adapter_id}", record))
+        await replica.tell(msgspec.structs.replace(record, wanted=False))
+    await replica.until(lambda: tier(replica, other) == "remote")
+    assert tier(replica, stuck) == "disk"
+    tried = refusals
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert refusals == tried, "it is tried again now and then, not again and again"
+    monkeypatch.undo()
+    await replica.replica.convergence.stir_now_and_then()
+    await replica.until(lambda: tier(replica, stuck) == "remote")
