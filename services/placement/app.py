@@ -6,19 +6,16 @@ write that fails is made good by the next turn; a turn that finds nothing to do 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
 
-from services.placement.core import decide, heat
-from services.placement.core.decide import Facts, Stored
+from services.placement.assigning import Assigning
+from services.placement.core import decide
+from services.placement.core.decide import Facts
 from services.placement.core.fleet import fleet_view, owners_view
-from services.placement.core.heat import HeatPolicy, Heats
-from services.placement.core.membership import MembershipPolicy, Standing, owners_weights
-from services.placement.core.owners import Rankings
-from services.placement.core.plan import ReplicaPlan
-from services.placement.core.shards import differences
+from services.placement.core.heat import HeatPolicy
+from services.placement.core.membership import MembershipPolicy, Standing
 from services.placement.io.desk import Desk
 from services.placement.io.heard import Heard
 from services.placement.io.ledger import Ledger, Superseded
@@ -35,9 +32,6 @@ _JUDGE_S = 1.0
 """How often the clock alone (a silence, the end of a grace) is looked at."""
 
 _NEVER_S = float("-inf")
-
-_RANKED_AT_ONCE = 250
-"""Adapters ranked before others get a turn: some 30 ms for 100 replicas."""
 
 _log = get_logger(__name__)
 
@@ -62,15 +56,12 @@ class Placement:
         self._heard = heard
         self._desk = desk
         self._meters = meters
-        self._rankings: dict[str, Rankings] = {}
+        self._assigning = Assigning(clock, policy.heat, desk, meters)
         self._standings: dict[str, Standing] = {}
-        self._plans: Mapping[str, ReplicaPlan] = {}
-        self._heats: Heats = {}
         self._epoch = 0
         self._filled_at_s = 0.0
         self._read_at_s = _NEVER_S
         self._judged_at_s = _NEVER_S
-        self._planned_for: object = None
         self._superseded = ""
 
     async def start(self) -> None:
@@ -113,7 +104,7 @@ class Placement:
             await self._reconcile(self._heard.facts())
         except BusUnavailable as error:
             self._heard.changed = True
-            self._planned_for = None
+            self._assigning.doubt()
             _log.warning("not everything could be written; the next turn tries again", error=error)
         except Superseded as error:
             await self._stop_acting(str(error))
@@ -123,7 +114,7 @@ class Placement:
         await self._desk.read()
         self._epoch = self._desk.newest_epoch() + 1
         self._heard.recall(self._desk.stored_memberships().values())
-        self._heats = heat.recall(self._desk.stored_shards().values(), self._policy.heat)
+        self._assigning.recall()
         self._read_at_s = self._clock.now_s()
         self._filled_at_s = self._clock.now_s() + self._policy.fill_s
         await self._desk.open(self._fleet, self._owners, self._on_epoch)
@@ -133,7 +124,8 @@ class Placement:
         if now_s - self._read_at_s < self._policy.refresh_s:
             return
         await self._desk.read()
-        self._read_at_s, self._planned_for = now_s, None
+        self._read_at_s = now_s
+        self._assigning.doubt()
         if self._desk.newest_epoch() > self._epoch:
             raise Superseded(self._successor(self._desk.newest_epoch()))
 
@@ -145,50 +137,7 @@ class Placement:
         for count in decide.owner_counts(facts, self._standings, stored_counts, self._policy.owners):
             await self._write(self._desk.owner_counts, count, count.pool_id)
         # Memberships come first: gateways rank from them at once, and they fence off an older placement.
-        self._reheat(facts)
-        basis = facts.adapters, {name: (s.phase, s.member) for name, s in self._standings.items()}
-        if basis != self._planned_for:
-            await self._assign(facts)
-            self._planned_for = basis
-
-    async def _assign(self, facts: Facts) -> None:
-        with self._meters.plan_s.time():
-            await self._rank(facts)
-            stored = Stored(
-                owner_counts=self._desk.stored_owner_counts(),
-                shards=self._desk.stored_shards(),
-                heats=heat.by_adapter(self._heats),
-            )
-            intent = decide.intend(facts, self._standings, stored, self._rankings, self._epoch)
-        changes = differences(stored.shards, intent.shards)
-        for key, shard in changes.puts:
-            await self._write(self._desk.shards, shard, *key)
-        for key in changes.deletes:
-            if self._superseded:  # a delete is not compared with a revision: nothing else would hold it back
-                return
-            await self._desk.shards.remove(*key)
-        self._plans = intent.plans
-        self._meters.planned(intent.plans)
-        if changes.puts or changes.deletes:
-            _log.info("assignments changed", written=len(changes.puts), deleted=len(changes.deletes))
-
-    def _reheat(self, facts: Facts) -> None:
-        """With the plan that a refresh makes anyway; at once for a pool of which nothing was known."""
-        if self._planned_for is None or facts.traffic.keys() - self._heats.keys():
-            self._heats = heat.fold(self._heats, facts.traffic.values(), self._policy.heat)
-            self._planned_for = None
-
-    async def _rank(self, facts: Facts) -> None:
-        """Rank what is not ranked yet, in portions that leave the loop to others in between."""
-        ids_by_pool = decide.adapter_ids_by_pool(facts.adapters.values())
-        rankings: dict[str, Rankings] = {}
-        for pool_id in sorted({standing.pool_id for standing in self._standings.values()}):
-            weights = owners_weights(self._standings, pool_id)
-            known = self._rankings.get(pool_id, Rankings(weights)).under(weights)
-            while known.fill(ids_by_pool.get(pool_id, []), _RANKED_AT_ONCE):
-                await self._clock.sleep_s(0)
-            rankings[pool_id] = known
-        self._rankings = rankings
+        await self._assigning.follow(facts, self._standings, self._epoch, lambda: not self._superseded)
 
     async def _write(self, ledger: Ledger[M], value: M, *ids: str) -> None:
         if await ledger.write(value, *ids):
@@ -218,7 +167,7 @@ class Placement:
 
     def _fleet(self, question: AskFleet) -> FleetView:
         facts = self._heard.facts()
-        return fleet_view(facts, decide.judge_all(facts, self._policy.membership), self._plans, self._epoch)
+        return fleet_view(facts, decide.judge_all(facts, self._policy.membership), self._assigning.plans, self._epoch)
 
     def _owners(self, question: AskOwners) -> Owners:
         facts = self._heard.facts()
