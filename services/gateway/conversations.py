@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from services.gateway.cancels import Cancels
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import streams
 from services.gateway.core.refusal import Refusal
@@ -27,16 +28,13 @@ from services.gateway.core.stream import (
 from services.gateway.records import outcome_of
 from shared.messages.generation import Accepted, Answer, Queued, Refused, TokenChunk
 
-_CANCEL_AGAIN_S = 2.0
-_REMEMBER_CANCELS_S = 60.0
-
 
 class Conversations:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._live: dict[str, Conversation] = {}
         self._waiting: list[Conversation] = []
-        self._cancelled_at_s: dict[str, float] = {}
+        self._cancels = Cancels(desk.post)
 
     def __len__(self) -> int:
         return len(self._live) + len(self._waiting)
@@ -83,7 +81,7 @@ class Conversations:
         for chunk in chunks:
             conversation = self._live.get(chunk.request_id)
             if conversation is None:
-                self._cancel_stray(replica_id, chunk, now_s)
+                self._cancels.stray(replica_id, chunk, now_s)
                 continue
             self._apply(conversation, streams.chunk(conversation.stream, chunk, policies.streams, now_s))
             if conversation.outlet.waiting_bytes > policies.most_waiting_bytes and conversation.chat.stream:
@@ -108,9 +106,7 @@ class Conversations:
             self._apply(conversation, self._route(conversation))
         for conversation in list(self._live.values()):
             self._apply(conversation, streams.tick(conversation.stream, policy, now_s))
-        old = [name for name, at_s in self._cancelled_at_s.items() if now_s - at_s > _REMEMBER_CANCELS_S]
-        for name in old:
-            del self._cancelled_at_s[name]
+        self._cancels.forget_old(now_s)
 
     def _apply(self, conversation: Conversation, step: Step) -> None:
         conversation.stream, actions = step
@@ -166,15 +162,7 @@ class Conversations:
         self._live.pop(abandon.bus_id, None)
         self._desk.fleet.sends(abandon.replica_id).ended(abandon.bus_id)
         if abandon.tell:
-            self._cancelled_at_s[abandon.bus_id] = self._desk.clock.now_s()
-            self._desk.post.cancel(abandon.replica_id, abandon.bus_id, abandon.reason)
-
-    def _cancel_stray(self, replica_id: str, chunk: TokenChunk, now_s: float) -> None:
-        """Somebody still works on what nobody wants: tell it again, if a cancel is not just on its way."""
-        told_at_s = self._cancelled_at_s.get(chunk.request_id)
-        if chunk.finish is None and (told_at_s is None or now_s - told_at_s > _CANCEL_AGAIN_S):
-            self._cancelled_at_s[chunk.request_id] = now_s
-            self._desk.post.cancel(replica_id, chunk.request_id, "nobody waits for it")
+            self._cancels.tell(abandon.replica_id, abandon.bus_id, abandon.reason, self._desk.clock.now_s())
 
     def _open(self, conversation: Conversation, accepted: Accepted) -> None:
         conversation.record.accepted(accepted)
