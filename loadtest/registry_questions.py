@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from loadtest.registry_fill import BEGAN_S, MONTH_S, Volume
+from services.registry.core.usage import day_of
 from services.registry.io import (
     adapter_rows,
     alias_rows,
@@ -77,6 +78,11 @@ def _usage_of_adapter(connection: AsyncConnection, keys: Keys) -> Awaitable[obje
     return usage_rows.listed(connection, UsageFilter(adapter_id=keys.adapter_id, limit=_PAGE))
 
 
+def _usage_of_adapter_after(connection: AsyncConnection, keys: Keys) -> Awaitable[object]:
+    wanted = UsageFilter(adapter_id=keys.adapter_id, before=(keys.at_s, "8"), limit=_PAGE)
+    return usage_rows.listed(connection, wanted)
+
+
 def _usage_of_tenant(connection: AsyncConnection, keys: Keys) -> Awaitable[object]:
     wanted = UsageFilter(tenant_id=keys.tenant_id, since_s=keys.at_s, until_s=keys.at_s + _DAY_S, limit=_PAGE)
     return usage_rows.listed(connection, wanted)
@@ -126,6 +132,7 @@ QUESTIONS = (
     Question(name="outbox.pending", ask=lambda c, k: outbox_rows.pending(c, 200)),
     Question(name="outbox.backlog", ask=lambda c, k: outbox_rows.backlog(c)),
     Question(name="usage.of_adapter", ask=_usage_of_adapter),
+    Question(name="usage.of_adapter_after", ask=_usage_of_adapter_after),
     Question(name="usage.of_tenant", ask=_usage_of_tenant),
     Question(name="usage.of_alias", ask=_usage_of_alias),
     Question(name="usage.page", ask=_usage_after),
@@ -133,6 +140,7 @@ QUESTIONS = (
     Question(name="usage.counted", ask=lambda c, k: usage_rows.counted(c, BEGAN_S + MONTH_S - 600.0)),
     Question(name="usage.rates", ask=_rates),
     Question(name="usage.windows", ask=_windows),
+    Question(name="usage.both", ask=lambda c, k: usage_sums.both(c, k.tenant_id, day_of(k.at_s))),
     Question(name="totals.by_tenant", ask=_totals("tenant", 7 * _DAY_S)),
     Question(name="totals.by_adapter", ask=_totals("adapter", _DAY_S)),
     Question(name="totals.by_alias", ask=_totals("alias", _HOUR_S)),
