@@ -10,12 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.registry import move_facts
 from services.registry.core.move_items import Item, Seen, settle
 from services.registry.core.move_plan import blocked
-from services.registry.core.moves import Migration
+from services.registry.core.moves import OPEN, Migration
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows, base_model_rows, migration_rows, outbox_rows, usage_rows
 from services.registry.io.database import Database
-from services.registry.io.migration_rows import ItemFilter
-from services.registry.io.move_sights import PAGE, Sights, look
+from services.registry.io.move_sights import PAGE, Marks, Sights, look, marks, touched
 from services.registry.io.notes import Note
 from shared.messages.desired import BaseModelRecord
 from shared.runtime.clock import Clock
@@ -25,8 +24,6 @@ _log = get_logger(__name__)
 
 TRAFFIC_S = 86400.0
 """Over which traffic is measured."""
-_LOOK_AGAIN_S = 60.0
-"""A row that another registry commits late is missed by a glance at the last row numbers, and seen by then."""
 
 _REST = 4.0
 """So many times as long as a turn took, the next one waits: with many adapters it takes its time from requests."""
@@ -36,11 +33,12 @@ Steps = list[tuple[Item, Item]]
 
 
 class _Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tables looked like when a migration was last gone through from end to end."""
+    """What the tables looked like when all items of a migration had followed them. `target` is the base that it moves
+    to: a rank class that is added there frees what was held."""
 
-    changes: tuple[int, int]
+    marks: Marks
     migration: Migration
-    at_s: float
+    target: BaseModelRecord | None
 
 
 class MoveSweep:
@@ -53,7 +51,7 @@ class MoveSweep:
         self._rests_until_s = 0.0
 
     async def turn(self) -> None:
-        """Settle every open migration in which anything may have changed; or rest."""
+        """Settle what has changed since the last turn in every open migration; or rest."""
         begun_s = self._clock.now_s()
         if begun_s >= self._rests_until_s:
             await self._turn()
@@ -63,61 +61,79 @@ class MoveSweep:
     async def _turn(self) -> None:
         async with self._database.read() as connection:
             opened = await migration_rows.opened(connection)
-            changes = await migration_rows.last_changes(connection) if opened else (0, 0)
+        ids = {migration.migration_id for migration in opened}
+        self._glances = {one: glance for one, glance in self._glances.items() if one in ids}
         for migration in opened:
-            glance = _Glance(changes=changes, migration=migration, at_s=self._clock.wall_s())
-            if self._is_news(glance) and not await self.settle_all(migration):
-                self._glances[migration.migration_id] = glance
+            await self._follow(migration)
 
-    def _is_news(self, now: _Glance) -> bool:
-        before = self._glances.get(now.migration.migration_id)
-        if before is None or (before.changes, before.migration) != (now.changes, now.migration):
-            return True
-        return now.at_s - before.at_s >= _LOOK_AGAIN_S
-
-    async def settle_all(self, migration: Migration) -> bool:
-        """Also takes in adapters that have become active on the old base since. Whether anything was to be changed:
-        one change may call for the next."""
+    async def _follow(self, migration: Migration) -> None:
+        """Only what has changed, if the whole migration was gone through before as it is now."""
+        before = self._glances.get(migration.migration_id)
         async with self._database.read() as connection:
-            fresh = await newcomers(connection, migration, self._clock.wall_s())
-        if fresh:
-            async with self._database.write() as connection:
-                await migration_rows.add_items(connection, fresh)
-        stirred, page = False, ItemFilter(limit=PAGE)
-        while items := await self._page(migration.migration_id, page):
-            stirred |= await self._settle(migration, items)
-            page = ItemFilter(limit=PAGE, after=items[-1].adapter_id)
-        return stirred
+            target = await base_model_rows.find(connection, migration.to_base_model_hash)
+            glance = _Glance(marks=await marks(connection), migration=migration, target=target)
+            known = before is not None and (before.migration, before.target) == (migration, target)
+            changed = await touched(connection, before.marks) if before is not None and known else []
+        await (self.settle(migration, changed) if known else self._settle_all(migration))
+        self._glances[migration.migration_id] = glance
 
     async def settle(self, migration: Migration, adapter_ids: Sequence[str]) -> None:
-        """Only these, at once: somebody waits for the answer."""
-        async with self._database.read() as connection:
-            items = await migration_rows.among(connection, migration.migration_id, adapter_ids)
-        await self._settle(migration, items)
+        """Only these, also what has become active on the old base since; of a migration that has ended none."""
+        if migration.state not in OPEN:
+            return
+        for at in range(0, len(adapter_ids), PAGE):
+            await self._take_in(migration, adapter_ids[at : at + PAGE])
+            await self._settle(migration, adapter_ids[at : at + PAGE])
 
-    async def _page(self, migration_id: str, page: ItemFilter) -> list[Item]:
-        async with self._database.read() as connection:
-            return await migration_rows.items(connection, migration_id, page)
+    async def _settle_all(self, migration: Migration) -> None:
+        await self._take_in(migration)
+        after = ""
+        while page := await self._page(migration.migration_id, after):
+            await self._settle(migration, page)
+            after = page[-1]
 
-    async def _settle(self, migration: Migration, items: Sequence[Item]) -> bool:
+    async def _page(self, migration_id: str, after: str) -> list[str]:
+        async with self._database.read() as connection:
+            return await migration_rows.item_ids(connection, migration_id, after, PAGE)
+
+    async def _take_in(self, migration: Migration, adapter_ids: Sequence[str] | None = None) -> None:
         now_s = self._clock.wall_s()
         async with self._database.read() as connection:
-            steps = await _steps(connection, migration, items, now_s)
+            fresh = await newcomers(connection, migration, now_s, adapter_ids)
+        if fresh:
+            async with self._database.write() as connection:
+                await migration_rows.add_items(connection, await newcomers(connection, migration, now_s, adapter_ids))
+
+    async def _settle(self, migration: Migration, adapter_ids: Sequence[str]) -> None:
+        """A page of them, until none has another step to take."""
+        while adapter_ids:
+            adapter_ids = await self._step(migration, adapter_ids)
+
+    async def _step(self, migration: Migration, adapter_ids: Sequence[str]) -> list[str]:
+        """Those that took one. Most take none, which is found out beside those who write; what is written is decided
+        anew while nobody else does."""
+        now_s = self._clock.wall_s()
+        async with self._database.read() as connection:
+            steps = await _steps(connection, migration, adapter_ids, now_s)
         if not steps:
-            return False
+            return []
         async with self._database.write() as connection:
             current = await migration_rows.find(connection, migration.migration_id, to_change=True)
-            if current is not None and current.state == migration.state:  # else what was decided may be wrong by now
-                await outbox_rows.append(connection, await take(connection, migration, steps), now_s)
-        return True
+            if current is None or current.state not in OPEN:
+                return []
+            steps = await _steps(connection, current, [was.adapter_id for was, _ in steps], now_s)
+            await outbox_rows.append(connection, await take(connection, current, steps), now_s)
+        return [was.adapter_id for was, _ in steps]
 
 
-async def newcomers(connection: AsyncConnection, migration: Migration, now_s: float) -> list[Item]:
-    """Items for the active adapters of the old base that have none yet."""
+async def newcomers(
+    connection: AsyncConnection, migration: Migration, now_s: float, adapter_ids: Sequence[str] | None = None
+) -> list[Item]:
+    """Items for the active adapters of the old base that have none yet; of all, or of these."""
     base = await base_model_rows.find(connection, migration.from_base_model_hash)
     if base is None:
         return []
-    tenants = await migration_rows.newcomers(connection, migration.migration_id, base)
+    tenants = await migration_rows.newcomers(connection, migration.migration_id, base, adapter_ids)
     rates = await usage_rows.rates(connection, list(tenants), now_s - TRAFFIC_S, now_s=now_s)
     return [
         Item(
@@ -145,7 +161,8 @@ async def take(connection: AsyncConnection, migration: Migration, steps: Steps, 
     return [*(move_facts.item_moved(now, actor) for _, now in moved), *requests]
 
 
-async def _steps(connection: AsyncConnection, migration: Migration, items: Sequence[Item], now_s: float) -> Steps:
+async def _steps(connection: AsyncConnection, migration: Migration, adapter_ids: Sequence[str], now_s: float) -> Steps:
+    items = await migration_rows.among(connection, migration.migration_id, adapter_ids)
     new = await base_model_rows.find(connection, migration.to_base_model_hash)
     if new is None:
         return []

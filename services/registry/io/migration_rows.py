@@ -15,7 +15,7 @@ from services.registry.core.moves import OPEN, Migration
 from services.registry.io.migration_tables import MIGRATION_ITEMS, MIGRATIONS
 from services.registry.io.pointer_rows import of_base
 from services.registry.io.rows import columns_of
-from services.registry.io.tables import ADAPTER_STATES, ADAPTERS, ALIAS_HISTORY
+from services.registry.io.tables import ADAPTERS
 from shared.messages.desired import BaseModelRecord
 
 _ITEMS = MIGRATION_ITEMS.c
@@ -64,6 +64,13 @@ async def items(connection: AsyncConnection, migration_id: str, wanted: ItemFilt
     return [_item(row) for row in rows]
 
 
+async def item_ids(connection: AsyncConnection, migration_id: str, after: str, limit: int) -> list[str]:
+    """The adapters of a page of items."""
+    here = and_(_ITEMS.migration_id == migration_id, _ITEMS.adapter_id > after)
+    query = select(_ITEMS.adapter_id).where(here).order_by(_ITEMS.adapter_id).limit(limit)
+    return list((await connection.execute(query)).scalars())
+
+
 async def among(connection: AsyncConnection, migration_id: str, adapter_ids: Sequence[str]) -> list[Item]:
     """The items of these adapters, as many as one statement takes."""
     here = and_(_ITEMS.migration_id == migration_id, _ITEMS.adapter_id.in_(adapter_ids))
@@ -100,20 +107,17 @@ async def requested_before(connection: AsyncConnection, migration_id: str, at_s:
     return (await connection.execute(select(func.count()).where(waiting))).scalar_one()
 
 
-async def newcomers(connection: AsyncConnection, migration_id: str, base: BaseModelRecord) -> dict[str, str]:
-    """Active adapters of the old base that have no item yet, with their tenants."""
+async def newcomers(
+    connection: AsyncConnection, migration_id: str, base: BaseModelRecord, adapter_ids: Sequence[str] | None = None
+) -> dict[str, str]:
+    """Active adapters of the old base (or those of them that are named) that have no item yet, with their tenants."""
     mine = and_(_ITEMS.adapter_id == ADAPTERS.c.adapter_id, _ITEMS.migration_id == migration_id)
     query = select(ADAPTERS.c.adapter_id, ADAPTERS.c.tenant_id).outerjoin(MIGRATION_ITEMS, mine)
     fresh = query.where(of_base(base), ADAPTERS.c.status == "active", _ITEMS.adapter_id.is_(None))
+    if adapter_ids is not None:
+        fresh = fresh.where(ADAPTERS.c.adapter_id.in_(adapter_ids))
     rows = await connection.execute(fresh.order_by(ADAPTERS.c.adapter_id))
     return {row.adapter_id: row.tenant_id for row in rows}
-
-
-async def last_changes(connection: AsyncConnection) -> tuple[int, int]:
-    """A pair that differs once an alias or an adapter has changed, found without looking at any of them."""
-    aliases = (await connection.execute(select(func.max(ALIAS_HISTORY.c.row_id)))).scalar_one()
-    adapters = (await connection.execute(select(func.max(ADAPTER_STATES.c.row_id)))).scalar_one()
-    return aliases or 0, adapters or 0
 
 
 def _values(item: Item) -> dict[str, Any]:

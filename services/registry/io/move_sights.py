@@ -6,14 +6,21 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.move_items import Item, Successor
-from services.registry.io.tables import ADAPTERS, ALIASES
+from services.registry.io.tables import ADAPTER_STATES, ADAPTERS, ALIAS_HISTORY, ALIASES
 
 PAGE = 200
 """Items that are looked at together: databases bound the parameters of a statement, and others wait meanwhile."""
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """The last row numbers of what happened to aliases and to adapters: rows are committed in their order."""
+
+    aliases: int
+    adapters: int
 
 
 class Sights(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +30,25 @@ class Sights(msgspec.Struct, frozen=True, kw_only=True):
     naming: dict[str, set[str]]
     successors: dict[str, list[Successor]]
     moved: frozenset[str]
+
+
+async def marks(connection: AsyncConnection) -> Marks:
+    """Found without looking at any alias or adapter."""
+    aliases = (await connection.execute(select(func.max(ALIAS_HISTORY.c.row_id)))).scalar_one()
+    adapters = (await connection.execute(select(func.max(ADAPTER_STATES.c.row_id)))).scalar_one()
+    return Marks(aliases=aliases or 0, adapters=adapters or 0)
+
+
+async def touched(connection: AsyncConnection, since: Marks) -> list[str]:
+    """The adapters whose items may have to follow: all that an alias which changed has ever meant, and those that came
+    to another state, with what they succeed."""
+    past, states = ALIAS_HISTORY.c, ADAPTER_STATES.c
+    changed = select(past.alias).where(past.row_id > since.aliases)
+    meant = select(past.adapter_id, past.split_adapter_id).where(past.alias.in_(changed)).distinct()
+    moved = select(states.adapter_id, ADAPTERS.c.predecessor_id).where(states.row_id > since.adapters).distinct()
+    moved = moved.join(ADAPTERS, ADAPTERS.c.adapter_id == states.adapter_id)
+    rows = [*await connection.execute(meant), *await connection.execute(moved)]
+    return sorted({adapter_id for row in rows for adapter_id in row if adapter_id is not None})
 
 
 async def look(connection: AsyncConnection, items: Sequence[Item], to_base_model_hash: str) -> Sights:

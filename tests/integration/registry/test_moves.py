@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
-from services.registry.core.move_items import Item
 from services.registry.core.moves import Migration
 from shared.contracts import catalog
 from tests.support.registry_place import Place
 from tests.support.registry_watch import Heard, record_is, value_is
 from tests.support.registry_world import FakeReplica
-from tests.support.two_bases import DATASET, OLD, Moved, TwoPools, alias, two_bases
+from tests.support.two_bases import DATASET, NEW, OLD, Moved, TwoPools, alias, two_bases
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ async def two_cut_over(moved: Moved, migration_id: str, replica: FakeReplica) ->
 async def dead_in_between(moved: Moved, migration_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An alias has moved, and nothing that follows happens in this process any more."""
 
-    async def dead(migration: Migration, items: Sequence[Item]) -> bool:
-        return True
+    async def dead(migration: Migration, adapter_ids: Sequence[str]) -> None:
+        return None
 
     monkeypatch.setattr(moved.here.registry.moving.sweep, "_settle", dead)
     assert (await moved.post(migration_id, "cutover", alias=alias(4))).status_code == 200
@@ -216,6 +216,56 @@ async def test_the_end_takes_as_many_calls_as_it_needs_and_can_be_called_off(
         await moved.here.admin.delete(f"/internal/aliases/{alias(3)}")
         left = [(await moved.post(migration_id, "finish")).json()["left"] for _ in range(2)]
         assert (left, (await moved.status(migration_id))["state"]) == ([1, 0], "finished")
+
+
+async def test_an_alias_whose_version_nobody_has_taken_in_yet_is_not_taken_for_moved(
+    place: Place, fleet: TwoPools
+) -> None:
+    async with two_bases(place, migration_sweep_s=1e6) as moved:
+        await moved.bring(1)
+        migration_id = await moved.started()
+        await moved.here.activated("v2", seed=2, predecessor_id="v1", dataset_uri=DATASET)
+        said = {"adapter_id": "v2"}
+        assert (await moved.here.admin.put(f"/internal/aliases/{alias(1)}", json=said)).status_code == 200
+        refused = await moved.post(migration_id, "cutover", alias=alias(1))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "successor_not_ready")
+        assert (await moved.items(migration_id))["v2"]["aliases"] == [alias(1)]
+
+
+async def test_only_what_has_changed_is_looked_at_again(
+    place: Place, fleet: TwoPools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_bases(place) as moved:
+        await moved.bring(1, 2, 3)
+        migration_id = await moved.started()
+        await moved.settled(migration_id, v1="requested", v2="requested", v3="requested")
+        sweep, looked_at = moved.here.registry.moving.sweep, set[str]()
+        step = sweep._step
+
+        async def noted(migration: Migration, adapter_ids: Sequence[str]) -> list[str]:
+            looked_at.update(adapter_ids)
+            return await step(migration, adapter_ids)
+
+        await moved.until(migration_id, lambda _: migration_id in sweep._glances)
+        monkeypatch.setattr(sweep, "_step", noted)
+        await moved.trained("v1", seed=11)
+        await moved.settled(migration_id, v1="trained")
+        await moved.here.admin.delete(f"/internal/aliases/{alias(2)}")
+        await moved.settled(migration_id, v2="planned")
+        assert looked_at == {"v1", "v1-new", "v2"}
+
+
+async def test_a_rank_class_that_is_added_frees_what_was_held(place: Place, fleet: TwoPools) -> None:
+    async with two_bases(place) as moved:
+        async with moved.here.registry.database.write() as connection:
+            narrow = f"UPDATE base_models SET rank_classes = '[2]' WHERE base_model_hash = '{moved.new_hash}'"
+            await connection.exec_driver_sql(narrow)
+        await moved.bring(1)
+        migration_id = await moved.started()
+        await moved.settled(migration_id, v1="held")
+        wide = msgspec.to_builtins(msgspec.structs.replace(NEW, rank_classes=(2, *NEW.rank_classes)))
+        assert (await moved.here.admin.put(f"/internal/base-models/{moved.new_hash}", json=wide)).status_code == 200
+        await moved.settled(migration_id, v1="requested")
 
 
 async def test_a_base_stays_while_a_guard_would_go_back_to_it(place: Place, fleet: TwoPools) -> None:
