@@ -146,6 +146,13 @@ bench-registrations: $(INSTALLED) ## registrations a second of an embedded fleet
 	$(PYTHON) -m loadtest.registrations --count $(or $(COUNT),5000) \
 	  --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")"
 
+.PHONY: lifecycle-demo
+lifecycle-demo: $(INSTALLED) ## versions, gate, canary, rollback, and a move to another base, told on a fleet of its own
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m tests.support.tiny_model "$$folder/tiny-one" 1 >/dev/null; \
+	$(PYTHON) -m tests.support.tiny_model "$$folder/tiny-two" 2 >/dev/null; \
+	OMP_NUM_THREADS=1 $(PYTHON) -m infra.lifecycle_demo "$$folder/tiny-one" "$$folder/tiny-two"
+
 .PHONY: isolation
 isolation: $(INSTALLED) ## ten thousand requests, each with its own adapter's marker? MODEL=smollm2: 1,000 on the real base
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \

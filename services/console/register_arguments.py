@@ -31,6 +31,8 @@ def add(group: argparse._SubParsersAction) -> None:
     every.add_argument("--patience", type=float, default=300.0, metavar="SECONDS", help="with a registry that is away")
     for register in (one, every):
         register.add_argument("--tenant", required=True)
-        register.add_argument("--base", help="base model hash (default: the only one with a ready replica)")
+        register.add_argument(
+            "--base", help="its name or the beginning of its hash (default: the only one that is ready)"
+        )
         register.add_argument("--wait", action="store_true", help="return once it is active, or say why it is not")
         register.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="of --wait")

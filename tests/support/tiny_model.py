@@ -139,4 +139,4 @@ def _weights(seed: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    print(build_tiny_model(Path(sys.argv[1])))
+    print(build_tiny_model(Path(sys.argv[1]), seed=int(sys.argv[2]) if len(sys.argv) > 2 else 0))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from services.console.commands.bases import default_base
+from services.console.commands.bases import chosen_base
 from services.console.commands.output import Output
 from services.console.core.outcome import REFUSED, USAGE
 from services.console.core.peft_folder import PeftConfig, UnclearConfig, peft_config
@@ -31,7 +31,7 @@ def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     folder = describe(_only_folder(arguments.folder))
     identity = Identity(
         tenant_id=arguments.tenant,
-        base_model_hash=arguments.base or default_base(admin),
+        base_model_hash=chosen_base(admin, arguments.base),
         adapter_id=arguments.id,
         version=arguments.version,
         alias=arguments.alias,

@@ -44,11 +44,7 @@ def add(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
 
 def retire(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     known = admin.every("/internal/base-models", "base_models", retired="true")
-    try:
-        meant = base_meant(known, arguments.base)
-    except Unclear as error:
-        raise CommandFailed(str(error), USAGE) from error
-    answer = admin.post(f"/internal/base-models/{meant}/retire")
+    answer = admin.post(f"/internal/base-models/{_meant(known, arguments.base)}/retire")
     out.record(answer, f"{answer['name']} is retired")
 
 
@@ -61,9 +57,19 @@ def _described(folder: Path, name: str | None, rank_classes: tuple[int, ...]) ->
         raise CommandFailed(str(error), USAGE) from error
 
 
-def default_base(admin: Admin) -> str:
-    """The hash of the base model that a registration means: nobody should have to type it."""
+def _meant(known: list[dict[str, Any]], text: str) -> str:
+    try:
+        return base_meant(known, text)
+    except Unclear as error:
+        raise CommandFailed(str(error), USAGE) from error
+
+
+def chosen_base(admin: Admin, text: str | None) -> str:
+    """The hash of the base model that a registration means, by name or the beginning of the hash; without any, nobody
+    should have to type it where only one is ready."""
     bases = _known(admin)
+    if text:
+        return _meant(bases, text)
     replicas = admin.get("/internal/fleet")["replicas"] if len(bases) > 1 else []
     try:
         return only_base(bases, replicas)

@@ -13,7 +13,7 @@ from typing import BinaryIO, TextIO
 
 import msgspec
 
-from services.console.commands.bases import default_base
+from services.console.commands.bases import chosen_base
 from services.console.commands.output import Output
 from services.console.core.outcome import REFUSED, UNREACHABLE, USAGE
 from services.console.core.progress import Pace, batch_line, duration
@@ -32,7 +32,7 @@ _TOLD = 5
 
 def register_all(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     """Register every folder that is not known yet. Raises CommandFailed unless all of them are in."""
-    wishes = _wishes(arguments, arguments.base or default_base(admin))
+    wishes = _wishes(arguments, chosen_base(admin, arguments.base))
     try:
         with arguments.outcomes.open("wb") as outcomes:
             run = _Run(wishes, _Telling(outcomes, len(wishes), sys.stderr))

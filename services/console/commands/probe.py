@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from infra.adapters.marked import BASE, Answer, Judge
 from services.console.commands.adapters import announce, describe, settled
-from services.console.commands.bases import default_base
+from services.console.commands.bases import chosen_base
 from services.console.commands.output import Output
 from services.console.core import probing
 from services.console.core.outcome import UNREACHABLE, USAGE
@@ -58,7 +58,7 @@ class Prober:
     async def run(self, wish: Wish) -> int:
         """The exit code. Raises CommandFailed when nothing could be asked."""
         self._admin.create("/internal/tenants", {"tenant_id": probing.TENANT})
-        base_hash = wish.base or default_base(self._admin)
+        base_hash = chosen_base(self._admin, wish.base)
         canaries = await asyncio.to_thread(self._canaries, wish.canaries, base_hash)
         key = self._admin.post("/internal/keys", {"tenant_id": probing.TENANT, "may_call_base": True})
         try:
