@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import BinaryIO, cast
 
 from services.registry.core import sources
@@ -59,7 +59,7 @@ def _open_folder(folder: PathSource) -> _File | Defect:
     place = _beside(folder.steps, folder, sources.WEIGHTS_NAME)
     mode = _mode(place)
     if mode is None:
-        names = sorted(os.listdir(_path(folder)))
+        names = _names(folder)
         pickles = filter(None, (sources.pickle_fault(name) for name in names))
         return next(pickles, sources.missing_fault(f"{sources.WEIGHTS_NAME} in the folder"))
     return _open_file(place, mode)
@@ -80,8 +80,13 @@ def _beside(steps: tuple[str, ...], source: PathSource, name: str) -> PathSource
     return PathSource(folder=source.folder, steps=(*steps, name))
 
 
-def _path(source: PathSource) -> str:
-    return os.path.join(source.folder, *source.steps)
+def _names(source: PathSource) -> list[str]:
+    """What is in a folder. Raises OSError, also for one that a link leads to by now."""
+    folder = _down(source.folder, source.steps)
+    try:
+        return sorted(os.listdir(folder))
+    finally:
+        os.close(folder)
 
 
 def _mode(source: PathSource) -> int | None:
@@ -101,14 +106,9 @@ def _mode(source: PathSource) -> int | None:
 
 
 def _open(source: PathSource) -> BinaryIO:
-    """Step by step, and no step through a link: one that is there now was put there since the look.
-
-    Raises SourceUnavailable.
-    """
+    """Raises SourceUnavailable."""
     try:
-        at = os.open(source.folder, os.O_RDONLY | os.O_DIRECTORY)
-        for step in source.steps[:-1]:
-            at = _into(at, step, os.O_DIRECTORY)
+        at = _down(source.folder, source.steps[:-1])
         file = os.fdopen(_into(at, source.steps[-1], os.O_NONBLOCK), "rb", buffering=0)
     except OSError as error:
         raise SourceUnavailable(f"the weights cannot be read: {error.strerror}") from error
@@ -116,6 +116,15 @@ def _open(source: PathSource) -> BinaryIO:
         file.close()
         raise SourceUnavailable("the weights cannot be read: they are no regular file any more")
     return cast(BinaryIO, file)
+
+
+def _down(folder: str, steps: Iterable[str]) -> int:
+    """The folder that the steps lead to, and none of them through a link: one that is there now was put there since
+    the look. Raises OSError."""
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    for step in steps:
+        at = _into(at, step, os.O_DIRECTORY)
+    return at
 
 
 def _into(folder: int, step: str, kind: int) -> int:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.registry.core.sources import ObjectSource, PathSource, Prefixes, UploadSource, locate
+from services.registry.io import weights_files
 from services.registry.io.source_unavailable import SourceUnavailable
 from services.registry.io.weights import WeightsSources, upload_key
 from services.registry.io.weights_files import CHUNK_BYTES
@@ -312,6 +313,27 @@ async def test_c54_a_folder_that_became_a_link_after_the_look_is_not_entered(
     (inbox / "v1").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SourceUnavailable):
         await anext(found.chunks())
+
+
+async def test_c54_a_folder_that_became_a_link_after_the_look_is_not_listed(
+    sources: WeightsSources, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.bin").touch()
+    (inbox / "v1").mkdir()
+    look = weights_files._mode
+
+    def looked(source: PathSource) -> int | None:
+        mode = look(source)
+        if source.steps == ("v1", "adapter_model.safetensors"):
+            (inbox / "v1").rmdir()
+            (inbox / "v1").symlink_to(outside)
+        return mode
+
+    monkeypatch.setattr(weights_files, "_mode", looked)
+    with pytest.raises(SourceUnavailable):
+        await sources.open((inbox / "v1").as_uri())
 
 
 async def test_a_pipe_put_there_after_the_look_is_not_waited_for(sources: WeightsSources, inbox: Path) -> None:
