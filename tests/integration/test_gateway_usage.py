@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from services.gateway.usage import SEND_S
+from services.registry.core.usage import is_error
 from shared.bus.port import BusUnavailable
-from shared.contracts.catalog import USAGE_RECORDED
+from shared.contracts.catalog import GENERATE, USAGE_RECORDED
 from shared.messages.generation import GenerateRequest
 from shared.messages.usage import UsageBatch, UsageRecord
 from tests.support.bus_worlds import Heard
@@ -152,6 +153,22 @@ async def test_a_known_model_that_a_gateway_out_of_touch_refuses_is_recorded_onc
         world.broker.reconnect(world.bus)
         record = await only_record(world)
         assert (record.outcome, record.attempts, record.pool_id) == ("not_ready", 0, POOL)
+
+
+async def test_a_bus_that_takes_no_question_is_no_error_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway_world(says("Hi")) as world:
+        publish = world.bus.publish
+
+        async def no_questions(channel: Any, message: Any, *ids: str, **options: Any) -> None:
+            if channel is GENERATE:
+                raise BusUnavailable("planted: away for a moment")
+            await publish(channel, message, *ids, **options)
+
+        monkeypatch.setattr(world.bus, "publish", no_questions)
+        assert (await post(world)).status_code == 503
+        record = await only_record(world)
+        assert (record.adapter_id, record.attempts) == (ADAPTER.adapter_id, 1)
+        assert not is_error(record.outcome)
 
 
 async def test_a_gateway_that_ends_leaves_the_records_of_what_it_cuts_off() -> None:

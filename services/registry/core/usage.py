@@ -11,10 +11,10 @@ from shared.messages.usage import UsageRecord
 
 FAULTLESS = (
     "stop", "length", "cancelled", "client_left", "slow_reader", "context_length_exceeded", "invalid_request",
-    "request_too_large", "not_ready", "shutting_down",
+    "request_too_large", "not_ready", "shutting_down", "unavailable",
 )  # fmt: skip
 """Outcomes that say nothing against the version: it answered, the client ended it or asked for what cannot be, or
-the gateway was starting or stopping. Every other outcome is an error."""
+the gateway was starting, stopping or out of touch. Every other outcome is an error."""
 
 WINDOW_S = 60.0
 DAY_S = 86_400.0
