@@ -29,6 +29,7 @@ class Usage:
         self._queue = queue
         self._sending = Periodic(clock, SEND_S, self.send)
         self._losing = False
+        self._refused = False
         self._lost = metrics.counter("usage_lost_total", "Usage records that the bus did not take in time.")
         self._waiting = metrics.gauge("usage_waiting", "Usage records that the bus has not got yet.")
 
@@ -66,11 +67,18 @@ class Usage:
                 await self._bus.publish(USAGE_RECORDED, batch, message_id=f"{batch.gateway_id}-{batch.sequence}")
                 self._queue.sent()
         except BusUnavailable as error:
-            _log.debug("usage waits for the bus", error=error, records=len(self._queue))
+            self._say_refused(error)
             return False
         finally:
             self._waiting.set(len(self._queue))
+        self._refused = False
         if self._losing:
             self._losing = False
             _log.warning("the bus takes usage again", lost_since_the_start=self._queue.lost)
         return True
+
+    def _say_refused(self, error: BusUnavailable) -> None:
+        """Once, and only where the bus is there: that it is away is said already."""
+        if self._bus.connected and not self._refused:
+            self._refused = True
+            _log.warning("the bus does not take usage, which is kept meanwhile", error=error)

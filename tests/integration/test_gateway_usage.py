@@ -221,6 +221,27 @@ async def test_a_bus_that_is_away_for_too_long_costs_the_oldest_records_and_not_
     assert said.count("the bus takes usage again") == 1
 
 
+async def test_a_bus_that_is_there_and_takes_no_usage_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway_world(says("Hi")) as world:
+        publish = world.bus.publish
+
+        async def no_usage(channel: Any, message: Any, *ids: str, **options: Any) -> None:
+            if channel is USAGE_RECORDED:
+                raise BusUnavailable("planted: there is no such stream")
+            await publish(channel, message, *ids, **options)
+
+        monkeypatch.setattr(world.bus, "publish", no_usage)
+        await post(world)
+        for _ in range(3):
+            await world.clock.advance(SEND_S)
+        monkeypatch.undo()
+        assert (await only_record(world)).outcome == "stop"
+    said = [line.getMessage() for line in caplog.records if line.levelno >= logging.WARNING]
+    assert said == ["the bus does not take usage, which is kept meanwhile"]
+
+
 def _question(**changes: object) -> dict[str, Any]:
     return {"model": ALIAS_NAME, "messages": [{"role": "user", "content": "hello"}], **changes}
 
