@@ -72,9 +72,9 @@ class MoveSweep:
         async with self._database.read() as connection:
             target = await base_model_rows.find(connection, migration.to_base_model_hash)
             glance = _Glance(marks=await marks(connection), migration=migration, target=target)
-            known = before is not None and (before.migration, before.target) == (migration, target)
-            changed = await touched(connection, before.marks) if before is not None and known else []
-        await (self.settle(migration, changed) if known else self._settle_all(migration))
+            same = before is not None and (before.migration, before.target) == (migration, target)
+            changed = await touched(connection, before.marks) if before is not None and same else None
+        await (self._settle_all(migration) if changed is None else self.settle(migration, changed))
         self._glances[migration.migration_id] = glance
 
     async def settle(self, migration: Migration, adapter_ids: Sequence[str]) -> None:

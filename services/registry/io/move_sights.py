@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import Column, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.move_items import Item, Successor
@@ -14,6 +15,8 @@ from services.registry.io.tables import ADAPTER_STATES, ADAPTERS, ALIAS_HISTORY,
 
 PAGE = 200
 """Items that are looked at together: databases bound the parameters of a statement, and others wait meanwhile."""
+_MOST_ROWS = 1_000
+"""Changes that are followed one by one."""
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,16 +42,30 @@ async def marks(connection: AsyncConnection) -> Marks:
     return Marks(aliases=aliases or 0, adapters=adapters or 0)
 
 
-async def touched(connection: AsyncConnection, since: Marks) -> list[str]:
+async def touched(connection: AsyncConnection, since: Marks) -> list[str] | None:
     """The adapters whose items may have to follow: all that an alias which changed has ever meant, and those that came
-    to another state, with what they succeed."""
+    to another state, with what they succeed. None if so much has happened that all may as well be looked at."""
     past, states = ALIAS_HISTORY.c, ADAPTER_STATES.c
-    changed = select(past.alias).where(past.row_id > since.aliases)
-    meant = select(past.adapter_id, past.split_adapter_id).where(past.alias.in_(changed)).distinct()
-    moved = select(states.adapter_id, ADAPTERS.c.predecessor_id).where(states.row_id > since.adapters).distinct()
-    moved = moved.join(ADAPTERS, ADAPTERS.c.adapter_id == states.adapter_id)
-    rows = [*await connection.execute(meant), *await connection.execute(moved)]
-    return sorted({adapter_id for row in rows for adapter_id in row if adapter_id is not None})
+    aliases = await _since(connection, past.row_id, since.aliases, past.alias)
+    moved = await _since(connection, states.row_id, since.adapters, states.adapter_id)
+    if aliases is None or moved is None:
+        return None
+    found = set(moved)
+    for query, column, names in (
+        (select(past.adapter_id, past.split_adapter_id), past.alias, sorted(aliases)),
+        (select(ADAPTERS.c.predecessor_id), ADAPTERS.c.adapter_id, sorted(moved)),
+    ):
+        for at in range(0, len(names), PAGE):
+            rows = await connection.execute(query.where(column.in_(names[at : at + PAGE])))
+            found.update(adapter_id for row in rows for adapter_id in row if adapter_id is not None)
+    return sorted(found)
+
+
+async def _since(connection: AsyncConnection, row_id: Column[Any], last: int, name: Column[Any]) -> set[str] | None:
+    """The names in the rows behind this one, None if there are very many of those."""
+    query = select(name).where(row_id > last).order_by(row_id).limit(_MOST_ROWS)
+    names = list((await connection.execute(query)).scalars())
+    return None if len(names) == _MOST_ROWS else set(names)
 
 
 async def look(connection: AsyncConnection, items: Sequence[Item], to_base_model_hash: str) -> Sights:
