@@ -25,9 +25,6 @@ _log = get_logger(__name__)
 TRAFFIC_S = 86400.0
 """Over which traffic is measured."""
 
-_REST = 4.0
-"""So many times as long as a turn took, the next one waits: with many adapters it takes its time from requests."""
-
 Steps = list[tuple[Item, Item]]
 """Items as they were and as they are to be."""
 
@@ -48,17 +45,9 @@ class MoveSweep:
         self._database = database
         self._clock = clock
         self._glances: dict[str, _Glance] = {}
-        self._rests_until_s = 0.0
 
     async def turn(self) -> None:
-        """Settle what has changed since the last turn in every open migration; or rest."""
-        begun_s = self._clock.now_s()
-        if begun_s >= self._rests_until_s:
-            await self._turn()
-            ended_s = self._clock.now_s()
-            self._rests_until_s = ended_s + _REST * (ended_s - begun_s)
-
-    async def _turn(self) -> None:
+        """Settle what has changed since the last turn in every open migration."""
         async with self._database.read() as connection:
             opened = await migration_rows.opened(connection)
         ids = {migration.migration_id for migration in opened}

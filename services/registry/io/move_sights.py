@@ -15,8 +15,8 @@ from services.registry.io.tables import ADAPTER_STATES, ADAPTERS, ALIAS_HISTORY,
 
 PAGE = 200
 """Items that are looked at together: databases bound the parameters of a statement, and others wait meanwhile."""
-_MOST_ROWS = 1_000
-"""Changes that are followed one by one."""
+_MOST_ROWS = 5_000
+"""Changes that are followed one by one; no database takes so many between two looks that are a second apart."""
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
