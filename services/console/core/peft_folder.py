@@ -6,11 +6,11 @@ import msgspec
 
 
 class UnclearConfig(ValueError):
-    """The folder's adapter_config.json does not say what a registration needs; one sentence."""
+    """The folder's adapter_config.json does not say what a merge needs; one sentence."""
 
 
 class PeftConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a registration or a merge needs of adapter_config.json. Fields of type `object` are looked at by
+    """What a merge needs of adapter_config.json. Fields of type `object` are looked at by
     `core/merging.py` alone, and may hold anything in a folder that the registry is to judge."""
 
     r: int
