@@ -106,6 +106,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         database,
         *_telling(settings, relay, clock),
         verifications,
+        registrations,
         *_attending(settings, database, (resumption, evaluations), clock, hindrances),
         periodically(clock, settings.deadline_sweep_s, Deadlines(database, clock, hindrances, meters).sweep),
         Announcements(bus, registrations, meters, database.changes),

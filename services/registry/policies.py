@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from services.registry.attendance import AttendancePolicy
 from services.registry.deployments import DeploymentPolicy
+from services.registry.outcomes import RegistrationPolicy
 from services.registry.residency import ResidencyPolicy
 from services.registry.settings import Settings
-from services.registry.verifications import RegistrationPolicy
 
 
 def registration(settings: Settings) -> RegistrationPolicy:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry import facts
+from services.registry.batches import Batches
 from services.registry.core import lifecycle, records
 from services.registry.core.aliases import Denied
 from services.registry.core.defects import defect
-from services.registry.core.description import Surroundings
+from services.registry.core.description import Surroundings, check_identity
+from services.registry.core.lifecycle import Move
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows, outbox_rows
 from services.registry.io.database import Collision, Database
 from services.registry.io.meters import Meters
 from services.registry.io.source_unavailable import SourceUnavailable
-from services.registry.verifications import (
-    Outcome,
-    Registered,
-    RegistrationPolicy,
-    Verifications,
-    can_be_kept,
-    surroundings,
-)
+from services.registry.outcomes import Outcome, Registered, RegistrationPolicy
+from services.registry.sights import Sight
+from services.registry.verifications import Verifications
 from shared.messages.adapters import AdapterRegistered, AdapterRejected
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
@@ -31,14 +31,17 @@ _log = get_logger(__name__)
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """An announcement that is to be verified. `adapter` is None if it cannot be kept under its id."""
+    """An announcement that is to be verified. `adapter` is None if it cannot be kept under its id; `begun` is the
+    move that is to be written of one that was not under way yet."""
 
     around: Surroundings
-    adapter: StoredAdapter | None
-    anew: bool = False
+    adapter: StoredAdapter | None = None
+    begun: Move | None = None
 
 
 class Registrations:
+    """A part."""
+
     def __init__(
         self,
         database: Database,
@@ -52,6 +55,13 @@ class Registrations:
         self._clock = clock
         self._policy = policy
         self._meters = meters
+        self._keeping = Batches(database, self._keep_all, announce=False)
+
+    async def start(self) -> None:
+        """Whatever is to be registered comes through `register`."""
+
+    async def stop(self) -> None:
+        await self._keeping.stop()
 
     async def register(self, announced: AdapterRegistered, *, by_event: bool = False) -> Outcome:
         """Keep it, check everything and store the weights; repeating it is harmless.
@@ -61,10 +71,10 @@ class Registrations:
         need not: once kept, it raises nothing of a store or a source that is away.
         """
         try:
-            kept = await self._keep(announced)
+            kept = await self._keeping.add(announced)
         except Collision:
             # The same id was announced twice at once and the other came first: now it is known.
-            kept = await self._keep(announced)
+            kept = await self._keeping.add(announced)
         outcome = await self._verified(announced, kept, by_event) if isinstance(kept, _Kept) else kept
         if by_event and isinstance(outcome, Denied):
             await self._tell_denied(announced, outcome)
@@ -79,27 +89,39 @@ class Registrations:
             await outbox_rows.append(connection, [facts.refused(outcome)], self._clock.wall_s())
         self._meters.registered("rejected")
 
-    async def _keep(self, announced: AdapterRegistered) -> _Kept | Outcome:
-        """In one transaction, so that a batch costs one commit more than its outcomes."""
+    async def _keep_all(
+        self, connection: AsyncConnection, announcements: Sequence[AdapterRegistered]
+    ) -> list[_Kept | Outcome]:
+        """In one transaction. Those of one id find each other as if each had come alone."""
+        known = await adapter_rows.among(connection, [one.adapter_id for one in announcements], to_change=True)
+        there, sight, outcomes = frozenset(known), Sight(connection), list[_Kept | Outcome]()
+        new, changed = list[adapter_rows.Moved](), list[adapter_rows.Moved]()
+        for announced in announcements:
+            outcome = await self._kept(announced, known.get(announced.adapter_id), sight)
+            outcomes.append(outcome)
+            if isinstance(outcome, _Kept) and outcome.adapter is not None and outcome.begun is not None:
+                known[announced.adapter_id] = outcome.adapter
+                (changed if announced.adapter_id in there else new).append((outcome.adapter, outcome.begun))
+        await adapter_rows.add_all(connection, new)
+        await adapter_rows.change_all(connection, changed)
+        return outcomes
+
+    async def _kept(self, announced: AdapterRegistered, known: StoredAdapter | None, sight: Sight) -> _Kept | Outcome:
+        if (settled := _settled(known, announced)) is not None:
+            return settled
+        around = await sight.around(announced)
+        if not can_be_kept(announced, around):
+            return _Kept(around=around)
+        if known is not None and known.status == "registered":
+            return _Kept(around=around, adapter=known)
         now_s = self._clock.wall_s()
-        async with self._database.write(announce=False) as connection:
-            known = await adapter_rows.find(connection, announced.adapter_id, to_change=True)
-            if (settled := _settled(known, announced)) is not None:
-                return settled
-            around = await surroundings(connection, announced)
-            if not can_be_kept(announced, around):
-                return _Kept(around=around, adapter=None)
-            if known is not None and known.status == "registered":
-                return _Kept(around=around, adapter=known)
-            step = lifecycle.begin(known.status if known else None, now_s, self._policy.verification_deadline_s)
-            adapter = records.registered(announced, step)
-            await adapter_rows.save(connection, adapter, [step])
-        return _Kept(around=around, adapter=adapter, anew=True)
+        step = lifecycle.begin(known.status if known else None, now_s, self._policy.verification_deadline_s)
+        return _Kept(around=around, adapter=records.registered(announced, step), begun=step)
 
     async def _verified(self, announced: AdapterRegistered, kept: _Kept, by_event: bool) -> Outcome:
         if kept.adapter is None:
             return await self._verifications.verify_unkept(announced, kept.around)
-        if by_event and not kept.anew:
+        if by_event and kept.begun is None:
             return Registered(adapter=kept.adapter, created=False)  # told again, while it is attended to
         try:
             return await self._verifications.verify(announced, kept.around, told=by_event)
@@ -114,6 +136,11 @@ class Registrations:
         taken = defect("adapter_id_taken", why.message, why.field, found="a registered id", allowed="a new id")
         async with self._database.write() as connection:
             await outbox_rows.append(connection, [facts.rejected(announced, (taken,))], self._clock.wall_s())
+
+
+def can_be_kept(announced: AdapterRegistered, around: Surroundings) -> bool:
+    """Whether there is an id to keep it under; what else is wrong with it is told by its verification."""
+    return not check_identity(announced, around.tenant_known) and records.fits_a_record(announced)
 
 
 def _settled(known: StoredAdapter | None, announced: AdapterRegistered) -> Outcome | None:

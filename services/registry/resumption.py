@@ -7,7 +7,8 @@ from services.registry.hindrances import Hindrances
 from services.registry.io import adapter_rows
 from services.registry.io.database import Database
 from services.registry.io.source_unavailable import SourceUnavailable
-from services.registry.verifications import Verifications, surroundings
+from services.registry.sights import Sight
+from services.registry.verifications import Verifications
 from shared.runtime.logs import get_logger
 from shared.store.port import StoreUnavailable
 
@@ -35,7 +36,7 @@ class Resumption:
             if adapter is None or adapter.status != lifecycle.REGISTERED:
                 self._hindrances.forget(adapter_id)
                 return True
-            around = await surroundings(connection, adapter.announced)
+            around = await Sight(connection).around(adapter.announced)
         try:
             await self._verifications.verify(adapter.announced, around)
         except (StoreUnavailable, SourceUnavailable) as error:

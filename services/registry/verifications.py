@@ -5,48 +5,25 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry import facts
-from services.registry.core import lifecycle, records
-from services.registry.core.aliases import Denied
+from services.registry.core import records
 from services.registry.core.defects import defect
-from services.registry.core.description import Surroundings, check_identity
-from services.registry.core.records import StoredAdapter
+from services.registry.core.description import Surroundings
+from services.registry.core.records import Content
+from services.registry.core.sources import UPLOAD_SCHEME
 from services.registry.core.verify import FileFacts, Limits, verify
-from services.registry.io import adapter_rows, base_model_rows, customer_rows, outbox_rows
+from services.registry.findings import Finding, Findings
 from services.registry.io.database import Database
 from services.registry.io.inspection import inspect
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources, upload_key
+from services.registry.outcomes import Outcome, Registered, RegistrationPolicy, as_known
 from shared.messages.adapters import AdapterRegistered, Defect
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreUnavailable, weights_key
 
 _log = get_logger(__name__)
-
-
-class Registered(msgspec.Struct, frozen=True, kw_only=True):
-    """`created` is false if exactly this was announced before; the adapter is then where it is by now."""
-
-    adapter: StoredAdapter
-    created: bool
-
-
-class Rejected(msgspec.Struct, frozen=True, kw_only=True):
-    adapter_id: str
-    defects: tuple[Defect, ...]
-
-
-Outcome = Registered | Rejected | Denied
-"""Denied: another adapter has this id already."""
-
-
-class RegistrationPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    largest_file_bytes: int
-    verification_deadline_s: float
-    evaluation_deadline_s: float
 
 
 class Shelf(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +39,10 @@ class Verifications:
     def __init__(
         self, database: Database, shelf: Shelf, clock: Clock, policy: RegistrationPolicy, meters: Meters
     ) -> None:
-        self._database = database
+        self._findings = Findings(database, clock, policy, meters)
+        self._changes = database.changes
         self._shelf = shelf
-        self._clock = clock
-        self._policy = policy
-        self._meters = meters
+        self._limits = Limits(largest_file_bytes=policy.largest_file_bytes)
         self._running: dict[str, asyncio.Task[Outcome]] = {}
 
     async def verify(self, announced: AdapterRegistered, around: Surroundings, *, told: bool = False) -> Outcome:
@@ -78,7 +54,7 @@ class Verifications:
         """
         adapter_id = announced.adapter_id
         if (running := self._running.get(adapter_id)) is not None:
-            return _as_known(await asyncio.shield(running))
+            return as_known(await asyncio.shield(running))
         task = asyncio.create_task(self._run(announced, around, told))
         self._running[adapter_id] = task
         task.add_done_callback(lambda _: self._running.pop(adapter_id))
@@ -87,12 +63,9 @@ class Verifications:
     async def verify_unkept(self, announced: AdapterRegistered, around: Surroundings) -> Outcome:
         """Of one that cannot be kept under its id: it has defects, and this finds all of them."""
         checked = await self._check_and_store(announced, around)
-        if isinstance(checked, FileFacts):
+        if isinstance(checked, Content):
             raise ValueError(f"{announced.adapter_id} has no defect and was not kept")
-        async with self._database.write() as connection:
-            await outbox_rows.append(connection, [facts.rejected(announced, checked)], self._clock.wall_s())
-        self._meters.registered("rejected")
-        return Rejected(adapter_id=announced.adapter_id, defects=checked)
+        return await self._findings.refuse(announced, checked)
 
     async def start(self) -> None:
         """Whatever is to be verified comes through `verify`."""
@@ -103,104 +76,50 @@ class Verifications:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._findings.stop()
 
     async def _run(self, announced: AdapterRegistered, around: Surroundings, told: bool) -> Outcome:
         try:
-            checked = await self._check_and_store(announced, around)
-            if isinstance(checked, FileFacts):
-                return await self._accept(announced, around, checked, told)
-            return await self._reject(announced, checked)
+            found = await self._check_and_store(announced, around)
+            outcome = await self._findings.record(Finding(announced=announced, found=found, told=told))
         except Exception:
-            self._database.changes.tell_left(announced.adapter_id)
+            self._changes.tell_left(announced.adapter_id)
             raise
+        if isinstance(outcome, Registered):
+            await self._forget_upload(announced)
+        return outcome
 
     async def _check_and_store(
         self, announced: AdapterRegistered, around: Surroundings
-    ) -> FileFacts | tuple[Defect, ...]:
-        """The file, which is then in the store, or its defects."""
-        limits = Limits(largest_file_bytes=self._policy.largest_file_bytes)
+    ) -> Content | tuple[Defect, ...]:
+        """The content of its file, which is then in the store, or its defects."""
         weights = await self._shelf.sources.open(announced.weights_uri)
         if isinstance(weights, Defect):
-            return verify(announced, around, weights, limits)
+            return verify(announced, around, weights, self._limits)
         try:
-            file = await inspect(weights, limits.largest_file_bytes)
-            if defects := verify(announced, around, file, limits):
-                return defects
-            await self._shelf.store.put(weights_key(file.digest), weights.chunks(), file.digest)
+            file = await inspect(weights, self._limits.largest_file_bytes)
+            found = await asyncio.to_thread(_judged, announced, around, file, self._limits)
+            if isinstance(found, Content):
+                await self._shelf.store.put(found.store_key, weights.chunks(), file.digest)
+            return found
         except (DigestMismatch, ObjectMissing):
             message = "The weights file changed while it was being read."
             return (defect("weights_changed", message, "weights_uri", found="other bytes", allowed="one file"),)
-        return file
-
-    async def _accept(self, announced: AdapterRegistered, around: Surroundings, file: FileFacts, told: bool) -> Outcome:
-        now_s, store_key = self._clock.wall_s(), weights_key(file.digest)
-        async with self._database.write() as connection:
-            known = await self._known(connection, announced)
-            if (settled := settled_outcome(known, announced)) is not None:
-                return settled
-            step = lifecycle.verify("every check passed", now_s, self._policy.evaluation_deadline_s)
-            adapter = records.accepted(announced, around.base, file, store_key, step)
-            adapter = msgspec.structs.replace(adapter, registered_at_s=known.registered_at_s)
-            await adapter_rows.save(connection, adapter, [step])
-            notes = [*(() if told else (facts.announced(announced),)), *facts.verified(adapter)]
-            await outbox_rows.append(connection, notes, now_s)
-        self._database.changes.tell_verified(adapter.adapter_id)
-        self._meters.registered("registered")
-        await self._forget_upload(announced)
-        return Registered(adapter=adapter, created=True)
-
-    async def _reject(self, announced: AdapterRegistered, defects: tuple[Defect, ...]) -> Outcome:
-        now_s = self._clock.wall_s()
-        async with self._database.write() as connection:
-            known = await self._known(connection, announced)
-            if (settled := settled_outcome(known, announced)) is not None:
-                return settled
-            step = lifecycle.move("registered", "rejected", defects[0].message, now_s)
-            await adapter_rows.save(connection, records.rejected(announced, defects, step), [step])
-            await outbox_rows.append(connection, [facts.rejected(announced, defects)], now_s)
-        self._meters.registered("rejected")
-        return Rejected(adapter_id=announced.adapter_id, defects=defects)
-
-    async def _known(self, connection: AsyncConnection, announced: AdapterRegistered) -> StoredAdapter:
-        known = await adapter_rows.find(connection, announced.adapter_id, to_change=True)
-        if known is None:
-            raise LookupError(f"{announced.adapter_id} is verified without having been kept")
-        return known
 
     async def _forget_upload(self, announced: AdapterRegistered) -> None:
         """Its bytes are in their final place by now; what cannot be deleted costs space and nothing else."""
+        if not announced.weights_uri.startswith(f"{UPLOAD_SCHEME}:"):
+            return
         try:
             await self._shelf.store.delete(upload_key(announced.checksum))
         except StoreUnavailable as error:
             _log.warning("an upload was left behind", digest=announced.checksum, error=error)
 
 
-async def surroundings(connection: AsyncConnection, announced: AdapterRegistered) -> Surroundings:
-    """What the registry knows that an announcement must agree with, at this moment."""
-    return Surroundings(
-        tenant_known=await customer_rows.tenant_exists(connection, announced.tenant_id),
-        base=await base_model_rows.find(connection, announced.base_model_hash),
-        base_names=await base_model_rows.names(connection),
-        predecessor_tenant_id=await adapter_rows.tenant_of(connection, announced.predecessor_id),
-    )
-
-
-def can_be_kept(announced: AdapterRegistered, around: Surroundings) -> bool:
-    """Whether there is an id to keep it under; what else is wrong with it is told by its verification."""
-    return not check_identity(announced, around.tenant_known) and records.fits_a_record(announced)
-
-
-def settled_outcome(known: StoredAdapter, announced: AdapterRegistered) -> Outcome | None:
-    """None if its verification is still to be decided; else what became of it meanwhile."""
-    if (conflict := records.conflict(known.announced, announced)) is not None:
-        return conflict
-    if known.status == "registered":
-        return None
-    if known.status == "rejected":
-        return Rejected(adapter_id=known.adapter_id, defects=known.defects)
-    return Registered(adapter=known, created=False)
-
-
-def _as_known(outcome: Outcome) -> Outcome:
-    """For whoever announced the same while it was being verified."""
-    return msgspec.structs.replace(outcome, created=False) if isinstance(outcome, Registered) else outcome
+def _judged(
+    announced: AdapterRegistered, around: Surroundings, file: FileFacts, limits: Limits
+) -> Content | tuple[Defect, ...]:
+    """Matching customers' expressions takes up to a second: not for the event loop."""
+    if defects := verify(announced, around, file, limits):
+        return defects
+    return records.content(announced, around.base, file, weights_key(file.digest))

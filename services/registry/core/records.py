@@ -52,6 +52,15 @@ class StoredAdapter(msgspec.Struct, frozen=True, kw_only=True):
         return self.announced.checksum
 
 
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an adapter once its file has been read."""
+
+    pool_id: str
+    size_bytes: int
+    store_key: str
+    applied: Applied | None
+
+
 def difference(known: AdapterRegistered, announced: AdapterRegistered) -> str | None:
     """The first field in which two announcements of one id differ, the weights before all others; where the file
     lay is no difference."""
@@ -82,25 +91,22 @@ def fits_a_record(announced: AdapterRegistered) -> bool:
     return short and abs(announced.rank) < 1 << 31 and "\0" not in "".join((*texts, *filter(None, optional)))
 
 
-def accepted(
-    announced: AdapterRegistered, base: BaseModelRecord | None, file: FileFacts, store_key: str, step: Move
-) -> StoredAdapter:
-    """The adapter once its file is verified and stored under `store_key`. An unknown base is a ValueError:
-    verification refuses it."""
+def content(announced: AdapterRegistered, base: BaseModelRecord | None, file: FileFacts, store_key: str) -> Content:
+    """Of a verified file that is to be stored under `store_key`. An unknown base is a ValueError: verification
+    refuses it. Takes as long as the expressions in the announcement take to match."""
     if base is None:
         raise ValueError(f"{announced.adapter_id} was verified without a base model")
-    return StoredAdapter(
-        announced=announced,
-        status=step.state,
-        reason=step.reason,
-        registered_at_s=step.at_s,
-        updated_at_s=step.at_s,
-        deadline_s=step.deadline_s,
+    return Content(
         pool_id=pool_of(base, largest_rank(announced)),
         size_bytes=file.size_bytes,
         store_key=store_key,
         applied=applied_terms(announced, (tensor.name for tensor in file.header.tensors)) if file.header else None,
     )
+
+
+def accepted(known: StoredAdapter, announced: AdapterRegistered, found: Content, step: Move) -> StoredAdapter:
+    """The adapter once its file is verified and stored."""
+    return msgspec.structs.replace(after_move(known, step), announced=announced, **msgspec.structs.asdict(found))
 
 
 def registered(announced: AdapterRegistered, step: Move) -> StoredAdapter:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Row, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.lifecycle import Move
@@ -19,6 +19,13 @@ from shared.messages.operations import Evaluation
 
 _ANNOUNCED = AdapterRegistered.__struct_fields__
 _OF_A_MOVE = ("state", "reason", "at_s", "actor")
+# Made once: what they are compiled to is then found again, for one row and for many.
+_ADD = insert(ADAPTERS)
+_CHANGE = update(ADAPTERS).where(ADAPTERS.c.adapter_id == bindparam("changed_id"))
+_REMEMBER = insert(ADAPTER_STATES)
+
+Moved = tuple[StoredAdapter, Move]
+"""An adapter as it is now, and how it came there."""
 
 
 class AdapterFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,24 +61,36 @@ async def tenant_of(connection: AsyncConnection, adapter_id: str | None) -> str 
     return (await connection.execute(query)).scalar_one_or_none()
 
 
-async def among(connection: AsyncConnection, adapter_ids: Sequence[str]) -> dict[str, StoredAdapter]:
-    """Those of these ids that there are; as many ids as one statement takes."""
-    rows = await connection.execute(select(ADAPTERS).where(ADAPTERS.c.adapter_id.in_(adapter_ids)))
+async def among(
+    connection: AsyncConnection, adapter_ids: Sequence[str], *, to_change: bool = False
+) -> dict[str, StoredAdapter]:
+    """Those of these ids that there are; as many ids as one statement takes. With `to_change` nobody else changes
+    them before this transaction ends."""
+    query = select(ADAPTERS).where(ADAPTERS.c.adapter_id.in_(adapter_ids))
+    rows = await connection.execute(query.with_for_update() if to_change else query)
     return {adapter.adapter_id: adapter for adapter in map(_adapter, rows)}
 
 
 async def save(connection: AsyncConnection, adapter: StoredAdapter, moves: Sequence[Move]) -> None:
     """Write the adapter as it is now, and how it came there. A new one that another transaction has
     written as well is a Collision."""
-    values = _values(adapter)
-    here = ADAPTERS.c.adapter_id == adapter.adapter_id
-    # The key stays out of it: SQLite would look for every row that refers to it.
-    changed = {name: value for name, value in values.items() if name != "adapter_id"}
-    if (await connection.execute(update(ADAPTERS).where(here).values(changed))).rowcount == 0:
-        await connection.execute(insert(ADAPTERS).values(values))
-    rows = [{name: getattr(step, name) for name in _OF_A_MOVE} for step in moves]
-    if rows:
-        await connection.execute(insert(ADAPTER_STATES), [{"adapter_id": adapter.adapter_id, **row} for row in rows])
+    if (await connection.execute(_CHANGE, _change(adapter))).rowcount == 0:
+        await connection.execute(_ADD, _values(adapter))
+    await _remember(connection, [(adapter, step) for step in moves])
+
+
+async def add_all(connection: AsyncConnection, added: Sequence[Moved]) -> None:
+    """Of ids that there are not. One that another transaction has written as well is a Collision."""
+    if added:
+        await connection.execute(_ADD, [_values(adapter) for adapter, _ in added])
+        await _remember(connection, added)
+
+
+async def change_all(connection: AsyncConnection, changed: Sequence[Moved]) -> None:
+    """Of ids that there are."""
+    if changed:
+        await connection.execute(_CHANGE, [_change(adapter) for adapter, _ in changed])
+        await _remember(connection, changed)
 
 
 async def history(connection: AsyncConnection, adapter_id: str) -> list[Move]:
@@ -106,6 +125,21 @@ async def evaluations(connection: AsyncConnection, adapter_id: str) -> list[Eval
     query = select(EVALUATIONS).where(EVALUATIONS.c.adapter_id == adapter_id).order_by(EVALUATIONS.c.row_id)
     rows = (await connection.execute(query)).mappings()
     return [msgspec.convert({name: row[name] for name in Evaluation.__struct_fields__}, Evaluation) for row in rows]
+
+
+async def _remember(connection: AsyncConnection, moved: Sequence[Moved]) -> None:
+    rows = [
+        {"adapter_id": adapter.adapter_id, **{name: getattr(step, name) for name in _OF_A_MOVE}}
+        for adapter, step in moved
+    ]
+    if rows:
+        await connection.execute(_REMEMBER, rows)
+
+
+def _change(adapter: StoredAdapter) -> dict[str, Any]:
+    """The key stays out of it: SQLite would look for every row that refers to it."""
+    values = _values(adapter)
+    return {"changed_id": values.pop("adapter_id"), **values}
 
 
 def _values(adapter: StoredAdapter) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from shared.messages.adapters import Defect
 from shared.store.port import ObjectMissing, ObjectStore, weights_key
 
 UPLOADS_FOLDER = "uploads"
+_SMALL_BYTES = 1 << 20
 
 
 class Weights(Protocol):
@@ -41,6 +42,10 @@ class WeightsSources:
 
     async def open(self, uri: str) -> Weights | Defect:
         """Raises SourceUnavailable, StoreUnavailable."""
+        weights = await self._open(uri)
+        return weights if isinstance(weights, Defect) else _Remembered(weights)
+
+    async def _open(self, uri: str) -> Weights | Defect:
         source = sources.locate(uri, self._prefixes)
         if isinstance(source, UploadSource):
             return await self._open_upload(source.digest)
@@ -53,6 +58,30 @@ class WeightsSources:
     async def _open_upload(self, digest: str) -> Weights | Defect:
         upload = _Upload(self._store, digest)
         return upload if await upload.exists() else sources.missing_fault(f"An upload with the SHA-256 {digest}")
+
+
+class _Remembered:
+    """Weights of which the first reading is kept if they are small: they are then read only once."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.config = weights.config
+        self._weights = weights
+        self._kept: list[bytes] | None = None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """As those of the weights."""
+        if self._kept is not None:
+            for chunk in self._kept:
+                yield chunk
+            return
+        read: list[bytes] = []
+        size_bytes = 0
+        async for chunk in self._weights.chunks():
+            size_bytes += len(chunk)
+            read = [*read, chunk] if size_bytes <= _SMALL_BYTES else []
+            yield chunk
+        if size_bytes <= _SMALL_BYTES:
+            self._kept = read
 
 
 class _Upload:

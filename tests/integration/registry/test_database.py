@@ -14,7 +14,6 @@ from services.registry.core import lifecycle, records
 from services.registry.core.aliases import AliasState
 from services.registry.core.guards import Guard
 from services.registry.core.records import StoredAdapter
-from services.registry.core.verify import FileFacts
 from services.registry.io import adapter_rows, alias_rows, base_model_rows, customer_rows, outbox_rows
 from services.registry.io.adapter_rows import AdapterFilter
 from services.registry.io.database import Collision, Database, Unstorable
@@ -26,12 +25,11 @@ from shared.messages.desired import TenantRecord
 from shared.messages.effects import AdapterEffect
 from shared.messages.operations import Evaluation
 from tests.support.adapter_files import BASE, announcement, file_of
+from tests.support.stored_adapters import verified
 
 
 def adapter(adapter_id: str = "v1", **said: Any) -> StoredAdapter:
-    announced = announcement(file_of(), adapter_id=adapter_id, **said)
-    moves = (lifecycle.begin(None, 1.0, 600.0), lifecycle.verify("every check passed", 1.0, 600.0))
-    return records.accepted(announced, BASE, FileFacts(size_bytes=10), "adapters/x.safetensors", moves[-1])
+    return verified(announcement(file_of(), adapter_id=adapter_id, **said))
 
 
 async def tenant(connection: AsyncConnection, tenant_id: str = "acme") -> None:

@@ -13,10 +13,9 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
-from services.registry.core import lifecycle, records
+from services.registry.core import lifecycle
 from services.registry.core.lifecycle import Move
 from services.registry.core.records import StoredAdapter
-from services.registry.core.verify import FileFacts
 from services.registry.io import adapter_rows, customer_rows, outbox_rows
 from services.registry.io.changes import Changes
 from services.registry.io.database import _MIGRATIONS, Database
@@ -24,8 +23,9 @@ from services.registry.io.notes import removal
 from services.registry.io.schema import METADATA
 from shared.contracts import catalog
 from shared.messages.desired import TenantRecord
-from tests.support.adapter_files import BASE, announcement, file_of
+from tests.support.adapter_files import announcement, file_of
 from tests.support.postgres import Postgres
+from tests.support.stored_adapters import verified
 
 
 @pytest.fixture
@@ -54,10 +54,7 @@ def lifecycle_moves() -> tuple[Move, Move]:
 
 
 def adapter(**said: Any) -> StoredAdapter:
-    moves = lifecycle_moves()
-    announced = announcement(file_of(), adapter_id="v1")
-    kept = records.accepted(announced, BASE, FileFacts(size_bytes=10), "adapters/x.safetensors", moves[-1])
-    return msgspec.structs.replace(kept, **said)
+    return msgspec.structs.replace(verified(announcement(file_of(), adapter_id="v1")), **said)
 
 
 async def test_they_lead_to_the_tables_that_the_code_describes(empty_url: str) -> None:

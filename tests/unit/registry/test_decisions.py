@@ -11,15 +11,14 @@ import pytest
 from services.registry.core import records
 from services.registry.core.bases import decide_base_model
 from services.registry.core.evaluation import judge, order_replicas
-from services.registry.core.lifecycle import Move
 from services.registry.core.reconciliation import repair
 from services.registry.core.tenants import tenant_fault
-from services.registry.core.verify import FileFacts
 from shared.messages.desired import ModuleShape, TenantRecord
 from shared.messages.operations import Evaluation
 from shared.messages.pools import pool_id
 from tests.support.adapter_files import BASE, announcement, file_of
 from tests.support.registry_world import summary
+from tests.support.stored_adapters import verified
 
 POOL = pool_id(BASE.base_model_hash, 8)
 
@@ -28,9 +27,7 @@ POOL = pool_id(BASE.base_model_hash, 8)
 
 
 def accepted(**said: Any) -> records.StoredAdapter:
-    announced = announcement(file_of(), **said)
-    step = Move(state="verified", reason="every check passed", at_s=1.0, deadline_s=601.0)
-    return records.accepted(announced, BASE, FileFacts(size_bytes=10), "adapters/x.safetensors", step)
+    return verified(announcement(file_of(), **said))
 
 
 @pytest.mark.parametrize(("rank", "rank_class"), [(1, 8), (8, 8), (9, 16), (16, 16)])

@@ -16,11 +16,11 @@ from services.registry.core.move_plan import Terms, Use, blocked, decide_start, 
 from services.registry.core.move_progress import StateCount, progress
 from services.registry.core.moves import Migration, Turn
 from services.registry.core.pointers import Pointer, decide_unneeded, told
-from services.registry.core.records import StoredAdapter, accepted
-from services.registry.core.verify import FileFacts
+from services.registry.core.records import StoredAdapter, after_move
 from shared.messages.pools import pool_id
 from tests.support.adapter_files import announcement, file_of
 from tests.support.migration_samples import NEW, OLD, item, migration
+from tests.support.stored_adapters import verified
 from tests.support.verifying import AROUND
 
 A, B = "acme/a:prod", "acme/b:prod"
@@ -103,10 +103,8 @@ def test_a_base_is_left_by_one_migration_at_a_time() -> None:
 
 
 def stored(**changes: Any) -> StoredAdapter:
-    file = file_of()
-    announced = announcement(file, **{"dataset_uri": "s3://data/acme", **changes})
-    step = Move(state="active", reason="", at_s=0.0)
-    return accepted(announced, OLD, FileFacts(size_bytes=len(file), digest=announced.checksum), "key", step)
+    announced = announcement(file_of(), **{"dataset_uri": "s3://data/acme", **changes})
+    return after_move(verified(announced, OLD), Move(state="active", reason="", at_s=0.0))
 
 
 def test_what_can_be_trained_again_costs_its_hours() -> None:
