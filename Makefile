@@ -141,7 +141,7 @@ bench-registry: $(INSTALLED) ## the registry's database with 20,000 adapters and
 	@$(PYTHON) -m loadtest.registry_scale
 
 .PHONY: bench-registrations
-bench-registrations: $(INSTALLED) ## registrations a second of an embedded fleet; COUNT=5000
+bench-registrations: $(INSTALLED) ## registrations a second beside what the store alone takes, into reports/registrations.json; COUNT=5000
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m loadtest.registrations --count $(or $(COUNT),5000) \
 	  --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")"

@@ -19,12 +19,18 @@ from services.registry.core.verify import FileFacts
 from services.registry.io.finite import FiniteScan
 from services.registry.io.weights import Weights
 
+_SMALL_BYTES = 1 << 16
+"""Looked through in less time than it takes to hand it to a thread."""
+
 
 async def inspect(weights: Weights, largest_file_bytes: int) -> FileFacts:
     """Reading ends early at a file that is larger than allowed. What `weights` raises passes through."""
     reading = Inspection()
     async for chunk in weights.chunks():
-        await asyncio.to_thread(reading.feed, chunk)
+        if len(chunk) <= _SMALL_BYTES:
+            reading.feed(chunk)
+        else:
+            await asyncio.to_thread(reading.feed, chunk)
         if reading.size_bytes > largest_file_bytes:
             return FileFacts(size_bytes=reading.size_bytes, config=weights.config)
     return msgspec.structs.replace(reading.facts(), config=weights.config)

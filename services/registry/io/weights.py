@@ -13,7 +13,7 @@ from shared.messages.adapters import Defect
 from shared.store.port import ObjectMissing, ObjectStore, weights_key
 
 UPLOADS_FOLDER = "uploads"
-_SMALL_BYTES = 1 << 20
+SMALL_BYTES = 1 << 20
 
 
 class Weights(Protocol):
@@ -78,9 +78,9 @@ class _Remembered:
         size_bytes = 0
         async for chunk in self._weights.chunks():
             size_bytes += len(chunk)
-            read = [*read, chunk] if size_bytes <= _SMALL_BYTES else []
+            read = [*read, chunk] if size_bytes <= SMALL_BYTES else []
             yield chunk
-        if size_bytes <= _SMALL_BYTES:
+        if size_bytes <= SMALL_BYTES:
             self._kept = read
 
 
