@@ -10,20 +10,20 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import extend
 from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from services.registry.io.patterns import PatternInvalid, found_in
 
 Schema = Mapping[str, Any] | bool
 
 LARGEST_SCHEMA_BYTES = 16 << 10
-_MOST_STEPS = 5_000
+_MOST_STEPS = 20_000
+_STEPS_PER_MATCH = 5
 _NOT_SERVED = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef")
 """Keywords for which the library walks through a schema by ways of its own, uncounted and with Python's `re`."""
 
 
 class _TooManySteps(Exception):
-    """References that double at every level reach any number of steps."""
+    """References that double at every level reach any number of steps; so do many patterns over many names."""
 
 
 def schema_fault(schema: Schema) -> str | None:
@@ -48,12 +48,14 @@ def schema_fault(schema: Schema) -> str | None:
 
 
 def conforms(schema: Schema, text: str) -> bool:
-    """Whether the text is JSON that the schema allows. What cannot be decided within the bounds does not."""
+    """Whether the text is JSON that the schema allows. What cannot be decided, or not within the bounds, is not."""
     try:
         said = json.loads(text)
         validator = _validator(_MOST_STEPS)(schema, registry=Registry())
         return bool(validator.is_valid(said))
-    except (ValueError, RecursionError, Unresolvable, _TooManySteps, PatternInvalid):
+    except Exception:
+        # A reference makes a schema of what was never checked as one, and numbers of any size are compared: the
+        # library raises whatever its arithmetic and its types come to.
         return False
 
 
@@ -61,10 +63,10 @@ def _validator(steps: int) -> Any:
     """The standard one, except that its patterns are RE2's and that it counts. Other documents are never fetched."""
     left = steps
 
-    def counted(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
         def apply(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
             nonlocal left
-            left -= 1
+            left -= 1 + _matches(name, value, instance, schema) * _STEPS_PER_MATCH
             if left < 0:
                 raise _TooManySteps
             return rule(validator, value, instance, schema)
@@ -72,7 +74,14 @@ def _validator(steps: int) -> Any:
         return apply
 
     rules = {**Draft202012Validator.VALIDATORS, **_OWN}
-    return extend(Draft202012Validator, {name: counted(rule) for name, rule in rules.items()})
+    return extend(Draft202012Validator, {name: counted(name, rule) for name, rule in rules.items()})
+
+
+def _matches(name: str, value: Any, instance: Any, schema: Any) -> int:
+    """How many times a rule compares a text with a pattern."""
+    if name not in ("patternProperties", "additionalProperties") or not isinstance(instance, dict):
+        return int(name == "pattern")
+    return len(instance) * len(schema.get("patternProperties", {}))
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -98,10 +107,26 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
             yield from validator.descend(value, allowed)
 
 
+def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """In one walk: the library compares every pair of what cannot be sorted."""
+    if wanted and isinstance(instance, list) and len({_hashed(item) for item in instance}) < len(instance):
+        yield ValidationError("has items twice")
+
+
+def _hashed(value: Any) -> Any:
+    """Equal for equal JSON alone: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(value, dict):
+        return dict, frozenset((name, _hashed(item)) for name, item in value.items())
+    if isinstance(value, list):
+        return list, tuple(map(_hashed, value))
+    return isinstance(value, bool), value
+
+
 _OWN: Mapping[str, Callable[..., Any]] = {
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
 }
 
 

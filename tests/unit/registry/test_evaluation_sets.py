@@ -134,6 +134,8 @@ def test_questions_are_asked_a_few_at_a_time_and_never_more_than_a_message_holds
         ("no json", {"json_schema": {}}, 0.0),
         ('{"b": 1}', {"json_schema": {"additionalProperties": False, "patternProperties": {"^a": {}}}}, 0.0),
         ('{"ab": 1}', {"json_schema": {"additionalProperties": False, "patternProperties": {"^a": {}}}}, 1.0),
+        ('[1, "1", true, 0, false, [1], {"a": 1}]', {"json_schema": {"uniqueItems": True}}, 1.0),
+        ('[[{"a": 1}], [{"a": 1.0}], "x"]', {"json_schema": {"uniqueItems": True}}, 0.0),
         ("short", {"max_length": 5}, 1.0),
         ("longer", {"max_length": 5}, 0.0),
         ("", {"max_length": 5}, 0.0),
@@ -162,4 +164,22 @@ def test_expressions_and_schemas_of_customers_end() -> None:
     assert scored("1", json_schema={"$ref": "#"}) == 0.0
     assert scored("1", json_schema={"$ref": "http://127.0.0.1:1/schema"}) == 0.0
     assert scored("[" * 100_000, json_schema={}) == 0.0
+    many_patterns = {"patternProperties": {f"(a{{99}}){{9}}{at}": {} for at in range(500)}, "allOf": [{"$ref": "#"}]}
+    assert scored(json.dumps({str(at): at for at in range(900)}), json_schema=many_patterns) == 0.0
+    many_lists = [[at, str(at)] for at in range(20_000)]
+    assert scored(json.dumps(many_lists), json_schema={"allOf": [{"uniqueItems": True}] * 20}) == 1.0
     assert "not served" in faults(line(json_schema={"unevaluatedProperties": False}))[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "schema"),
+    [
+        ("1" * 400, {"multipleOf": 0.5}),
+        ("1e999", {"multipleOf": 0.5}),
+        ('"x"', {"default": {"pattern": 5}, "$ref": "#/default"}),
+        ('"x"', {"default": {"type": "no such type"}, "$ref": "#/default"}),
+    ],
+)
+def test_what_the_library_cannot_decide_does_not_conform(text: str, schema: dict[str, Any]) -> None:
+    """Each of these makes it raise something else than what it says of a misfit."""
+    assert scored(text, json_schema=schema) == 0.0
