@@ -23,9 +23,9 @@ async def write_change(connection: AsyncConnection, decided: AliasChange, asked:
     state = aliases.stamped(decided.state, revision, now_s)
     moved = records.moved(state, decided.kind, asked.actor, asked.reason or decided.reason)
     await alias_rows.save(connection, state, moved)
-    notes = [note for adapter_id in sorted(state.named) for note in await want(connection, adapter_id)]
+    notes = [note for adapter_id in sorted(state.kept) for note in await want(connection, adapter_id)]
     notes += [await told(connection, state), facts.moved(moved)]
-    notes += await let_go(connection, before.named - state.named if before else ())
+    notes += await let_go(connection, before.kept - state.kept if before else ())
     await outbox_rows.append(connection, notes, now_s)
     return state
 
@@ -38,7 +38,7 @@ async def write_removal(connection: AsyncConnection, state: AliasState, asked: C
         at_s=now_s,
     )  # fmt: skip
     await alias_rows.remove(connection, moved)
-    notes = [facts.unaliased(state.alias), facts.moved(moved), *await let_go(connection, state.named)]
+    notes = [facts.unaliased(state.alias), facts.moved(moved), *await let_go(connection, state.kept)]
     await outbox_rows.append(connection, notes, now_s)
 
 

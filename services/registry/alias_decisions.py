@@ -9,7 +9,7 @@ from services.registry.core import aliases, records, splits
 from services.registry.core.aliases import AliasChange, AliasState, Candidate, Change, Denied
 from services.registry.core.defects import quoted
 from services.registry.core.splits import Wish
-from services.registry.io import adapter_rows, alias_rows, base_model_rows
+from services.registry.io import adapter_rows, alias_rows, base_model_rows, wanted_rows
 
 
 class Sight:
@@ -49,6 +49,10 @@ async def announced(sight: Sight, adapter_id: str, asked: Change) -> AliasChange
         message = f"Adapter {quoted(adapter_id)} was not announced with an alias."
         return Denied(kind="missing", code="alias_not_announced", message=message)
     current = await sight.alias(adapter.announced.alias)
+    is_set = current is not None and current.adapter_id == adapter_id
+    if not is_set and await wanted_rows.is_decided(sight.connection, adapter_id):
+        message = f"Alias {adapter.announced.alias!r} was decided about since {adapter_id} became active."
+        return Denied(kind="conflict", code="alias_decided", message=message)
     now_means = await adapter_rows.find(sight.connection, current.adapter_id) if current else None
     registered_at_s = now_means.registered_at_s if now_means else 0.0
     candidate = await sight.candidate(adapter_id, current)

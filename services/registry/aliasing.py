@@ -15,7 +15,7 @@ from services.registry import alias_decisions
 from services.registry.alias_changes import write_change, write_removal
 from services.registry.alias_decisions import Sight
 from services.registry.core import aliases
-from services.registry.core.aliases import AliasChange, AliasState, Change, Denied
+from services.registry.core.aliases import REGISTRY, AliasChange, AliasState, Change, Denied
 from services.registry.io import adapter_rows, alias_rows, outbox_rows
 from services.registry.io.alias_rows import AliasFilter, PastChange
 from services.registry.io.database import Database
@@ -58,7 +58,7 @@ class Aliasing:
         async def decide(sight: Sight, asked: Change) -> AliasChange | Denied:
             return await alias_decisions.announced(sight, adapter_id, asked)
 
-        return await self._move(decide, Change(actor="registry", reason=f"announced with {adapter_id}"))
+        return await self._move(decide, Change(actor=REGISTRY, reason=f"announced with {adapter_id}"))
 
     async def roll_back(self, alias: str, *, change: Change, kind: str = "rollback") -> AliasState | Denied:
         """The alias means again what it meant before its last change, if need be without waiting for replicas; of an

@@ -8,17 +8,17 @@ import msgspec
 
 from services.registry.aliasing import Aliasing
 from services.registry.core import guards
-from services.registry.core.aliases import AliasState, Change, Denied
+from services.registry.core.aliases import GUARD, AliasState, Change, Denied
 from services.registry.core.guards import Guard, Observed
 from services.registry.core.records import StoredAdapter
 from services.registry.fleet import UNANSWERED, Fleet
-from services.registry.io import adapter_rows, alias_rows, usage_rows
+from services.registry.io import adapter_rows, alias_rows, outbox_rows, usage_rows
 from services.registry.io.database import Collision, Database, DatabaseUnavailable
+from services.registry.wanted import let_go
 from shared.bus.port import AskFailed
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 
-_ACTOR = "guard"
 _log = get_logger(__name__)
 
 
@@ -129,7 +129,7 @@ class Guarding:
     async def _take_back(self, state: AliasState, reason: str) -> None:
         """Unless somebody has changed the alias meanwhile: then that is what they want."""
         adapter_id = state.newest_adapter_id
-        asked = Change(actor=_ACTOR, reason=f"{adapter_id}: {reason}", if_match=state.revision)
+        asked = Change(actor=GUARD, reason=f"{adapter_id}: {reason}", if_match=state.revision)
         outcome = await self._aliasing.roll_back(state.alias, change=asked, kind="auto_rollback")
         if isinstance(outcome, Denied):
             _log.error("a guard could not take back", alias=state.alias, reason=reason, denied=outcome.message)
@@ -144,5 +144,10 @@ class Guarding:
             _log.info("a version has held", alias=state.alias, adapter_id=state.newest_adapter_id, held=held_s)
 
     async def _take_off(self, state: AliasState) -> bool:
-        async with self._database.write(announce=False) as connection:
-            return await alias_rows.take_guard_off(connection, state.alias, state.revision)
+        """What the guard would have gone back to leaves with it."""
+        async with self._database.write() as connection:
+            if not await alias_rows.take_guard_off(connection, state.alias, state.revision):
+                return False
+            notes = await let_go(connection, state.kept - state.named)
+            await outbox_rows.append(connection, notes, self._clock.wall_s())
+            return True

@@ -1,4 +1,5 @@
-"""Adapters that nobody needs leave every tier: an alias means them, or a moment is set until which they are wanted."""
+"""Adapters that nobody needs leave every tier. An alias means them or a guard would go back to them, or a moment is set
+until which they are wanted."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry import facts
+from services.registry.core import lifecycle
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows, alias_rows, outbox_rows, wanted_rows
 from services.registry.io.database import Database
@@ -18,25 +20,29 @@ _AT_ONCE = 200
 
 
 async def want(connection: AsyncConnection, adapter_id: str, until_s: float | None = None) -> list[Note]:
-    """Placement gives it owners from now on. Without `until_s` an alias is to mean it in this transaction."""
+    """Placement gives it owners from now on, if replicas may hold it at all. Without `until_s` an alias is to need it
+    in this transaction."""
     adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
-    if adapter is None or _as_long_already(adapter, until_s):
+    if adapter is None or adapter.status not in lifecycle.HELD or _as_long_already(adapter, until_s):
         return []
-    if until_s is not None and adapter.wanted and await alias_rows.naming(connection, adapter_id):
+    if until_s is not None and adapter.wanted and await _is_needed(connection, adapter_id):
         return []
     return await _set(connection, adapter, wanted=True, until_s=until_s)
 
 
 async def let_go(connection: AsyncConnection, adapter_ids: Iterable[str]) -> list[Note]:
-    """Those of them that no alias means leave every tier as soon as no request runs on them. A moment that was set
-    for one is over with it: it has been deployed, and is not any more."""
+    """Those of them that no alias needs leave every tier as soon as no request runs on them. A moment that was set
+    for one is over with it: it has been deployed, and is not any more. Of one that has failed the record goes as well:
+    there is no request left to be told why."""
     notes: list[Note] = []
     for adapter_id in sorted(adapter_ids):
         adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
         if adapter is None:
             continue
-        needed = adapter.status != "active" or bool(await alias_rows.naming(connection, adapter_id))
-        notes += await _set(connection, adapter, wanted=needed and adapter.wanted, until_s=None)
+        is_needed = await _is_needed(connection, adapter_id)
+        stays = is_needed or adapter.status != "active"
+        notes += await _set(connection, adapter, wanted=stays and adapter.wanted, until_s=None)
+        notes += [] if is_needed or adapter.status in lifecycle.HELD else [facts.dropped(adapter)]
     return notes
 
 
@@ -70,6 +76,12 @@ class Wanted:
             adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
             if adapter is not None and adapter.wanted_until_s is not None and adapter.wanted_until_s <= now_s:
                 await outbox_rows.append(connection, await let_go(connection, [adapter_id]), now_s)
+
+
+async def _is_needed(connection: AsyncConnection, adapter_id: str) -> bool:
+    """Whether an alias means it, or would go back to it by itself."""
+    means = await alias_rows.naming(connection, adapter_id)
+    return bool(means or await alias_rows.guarding(connection, adapter_id))
 
 
 def _as_long_already(adapter: StoredAdapter, until_s: float | None) -> bool:

@@ -8,6 +8,9 @@ from services.registry.core.defects import quoted
 from services.registry.core.guards import Guard, guard_fault
 from shared.messages.identity import ALIAS_GRAMMAR, is_alias
 
+REGISTRY, GUARD = "registry", "guard"
+"""Who changes aliases without anybody having asked for it."""
+
 
 class Denied(msgspec.Struct, frozen=True, kw_only=True):
     """Why not. `kind` is "invalid" (the request is wrong), "forbidden", "missing", "conflict" (with the present
@@ -41,6 +44,11 @@ class AliasState(msgspec.Struct, frozen=True, kw_only=True):
     def named(self) -> frozenset[str]:
         """Every adapter that a request under this alias may reach."""
         return frozenset({self.adapter_id, self.split_adapter_id} - {None})  # type: ignore[arg-type]
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Every adapter that replicas keep because of this alias: also what a guard would go back to."""
+        return self.named if self.guard is None else self.named | frozenset({self.previous_adapter_id} - {None})  # type: ignore[arg-type]
 
     @property
     def newest_adapter_id(self) -> str:

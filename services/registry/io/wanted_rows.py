@@ -5,7 +5,16 @@ from __future__ import annotations
 from sqlalchemy import exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.registry.core.aliases import GUARD, REGISTRY
 from services.registry.io.tables import ADAPTERS, ALIAS_HISTORY, ALIASES
+
+# The announced alias has meant the adapter before, or a person has changed it since the adapter became active. What
+# the fleet did with other versions of its own accord, the deployment of an earlier one perhaps, decides nothing.
+_DECIDED = exists().where(
+    ALIAS_HISTORY.c.alias == ADAPTERS.c.alias,
+    (ALIAS_HISTORY.c.adapter_id == ADAPTERS.c.adapter_id)
+    | ((ALIAS_HISTORY.c.at_s >= ADAPTERS.c.updated_at_s) & ALIAS_HISTORY.c.actor.not_in((REGISTRY, GUARD))),
+)
 
 
 async def set_wanted(connection: AsyncConnection, adapter_id: str, wanted: bool, until_s: float | None) -> None:
@@ -20,18 +29,26 @@ async def run_out(connection: AsyncConnection, now_s: float, limit: int) -> list
 
 
 async def bound_unnamed(connection: AsyncConnection, until_s: float) -> None:
-    """Active adapters that no alias means, and for which no moment is set yet, are wanted until this one."""
-    means = or_(ALIASES.c.adapter_id == ADAPTERS.c.adapter_id, ALIASES.c.split_adapter_id == ADAPTERS.c.adapter_id)
+    """Active adapters that no alias means or would go back to by itself, and for which no moment is set yet, are wanted
+    until this one."""
+    means = or_(
+        ALIASES.c.adapter_id == ADAPTERS.c.adapter_id,
+        ALIASES.c.split_adapter_id == ADAPTERS.c.adapter_id,
+        ALIASES.c.guard.is_not(None) & (ALIASES.c.previous_adapter_id == ADAPTERS.c.adapter_id),
+    )
     unbound = (ADAPTERS.c.status == "active") & ADAPTERS.c.wanted & ADAPTERS.c.wanted_until_s.is_(None)
     await connection.execute(update(ADAPTERS).where(unbound, ~exists().where(means)).values(wanted_until_s=until_s))
 
 
 async def to_deploy(connection: AsyncConnection) -> list[str]:
-    """Active adapters that were announced with an alias which has not changed since they became active: nobody has
-    deployed them yet, or decided otherwise. The oldest first."""
-    changed_since = exists().where(
-        ALIAS_HISTORY.c.alias == ADAPTERS.c.alias, ALIAS_HISTORY.c.at_s >= ADAPTERS.c.updated_at_s
-    )
+    """Active adapters that were announced with an alias: nobody has deployed them yet, or decided otherwise. The
+    oldest first."""
     announced = (ADAPTERS.c.status == "active") & ADAPTERS.c.alias.is_not(None)
-    query = select(ADAPTERS.c.adapter_id).where(announced, ~changed_since).order_by(ADAPTERS.c.registered_at_s)
+    query = select(ADAPTERS.c.adapter_id).where(announced, ~_DECIDED).order_by(ADAPTERS.c.registered_at_s)
     return list((await connection.execute(query)).scalars())
+
+
+async def is_decided(connection: AsyncConnection, adapter_id: str) -> bool:
+    """Whether there is nothing left to decide about the alias that this active adapter was announced with."""
+    query = select(ADAPTERS.c.adapter_id).where(ADAPTERS.c.adapter_id == adapter_id, _DECIDED)
+    return (await connection.execute(query)).first() is not None

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, text
 
+from services.registry.core.aliases import GUARD, REGISTRY, Change, Denied
 from services.registry.io import wanted_rows
 from services.registry.io.tables import ALIAS_HISTORY, ALIASES
+from services.registry.wanted import want
 from shared.bus.port import Ids
 from shared.contracts import catalog
 from shared.messages.identity import key_of
@@ -172,6 +174,51 @@ async def test_what_was_decided_since_is_not_undone_by_the_next_start(tmp_path: 
         assert await wanted_rows.to_deploy(connection) == []
 
 
+async def announced(shop: Shop, *adapter_ids: str) -> None:
+    """Active under the shop's alias, whether replicas let it mean them or not."""
+    for adapter_id in adapter_ids:
+        await shop.here.post(shop.here.announce(adapter_id, seed=9, alias=ALIAS))
+        await shop.here.reached(adapter_id, "active")
+
+
+async def code_of_announced(shop: Shop, adapter_id: str) -> str:
+    outcome = await shop.here.registry.aliasing.deploy_announced(adapter_id)
+    return outcome.code if isinstance(outcome, Denied) else f"it means {outcome.adapter_id}"
+
+
+async def test_a_person_who_decides_while_an_announced_version_waits_for_replicas_is_not_overruled(shop: Shop) -> None:
+    await shop.versions("v1", "v0")
+    shop.fail("no slot is free")
+    await announced(shop, "v2")
+    assert await code_of_announced(shop, "v2") == "not_resident"
+    assert (await shop.put("v0", force=True, by="ann")).status_code == 200
+    shop.fail(None)
+    assert await code_of_announced(shop, "v2") == "alias_decided"
+    assert await shop.meant() == "v0"
+
+
+async def test_an_announced_version_that_was_taken_back_is_not_deployed_again(shop: Shop) -> None:
+    await shop.versions("v1")
+    await shop.here.activated("v2", seed=2, alias=ALIAS)
+    await alias_is(shop.gateway, ALIAS, "v2")
+    assert await code_of_announced(shop, "v2") == "it means v2"
+    taken_back = Change(actor=GUARD, reason="v2: too slow")
+    await shop.here.registry.aliasing.roll_back(ALIAS, change=taken_back, kind="auto_rollback")
+    assert await code_of_announced(shop, "v2") == "alias_decided"
+    assert await shop.meant() == "v1"
+
+
+async def test_the_late_deployment_of_an_earlier_version_decides_nothing_about_a_later_one(shop: Shop) -> None:
+    shop.fail("no slot is free")
+    await announced(shop, "v1", "v2")
+    late = Change(actor=REGISTRY, reason="announced with v1", force=True)
+    await shop.here.registry.aliasing.deploy(ALIAS, "v1", change=late)
+    async with shop.here.registry.database.read() as connection:
+        assert await wanted_rows.to_deploy(connection) == ["v2"]
+    shop.fail(None)
+    await alias_is(shop.gateway, ALIAS, "v2")
+
+
 # -- wanted --------------------------------------------------------------------------------------------
 
 
@@ -187,6 +234,14 @@ async def test_the_old_version_is_let_go_and_wanted_again_by_a_rollback(shop: Sh
     await shop.here.admin.post(f"{PATH}/rollback")
     await shop.is_wanted("v1", True)
     await shop.is_wanted("v2", False)
+
+
+async def test_what_is_retired_meanwhile_is_not_told_to_replicas_again(shop: Shop) -> None:
+    await shop.versions("v1", "v2")
+    await shop.here.admin.post("/internal/adapters/v2/retire")
+    async with shop.here.registry.database.write() as connection:
+        await wanted_rows.set_wanted(connection, "v2", False, None)
+        assert await want(connection, "v2", 1e12) == []
 
 
 async def test_what_was_never_deployed_is_kept_warm_for_a_while(tmp_path: Path) -> None:

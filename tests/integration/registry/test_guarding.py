@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from services.registry.guarding import Guarding, GuardPolicy
-from services.registry.io import usage_ledger
+from services.registry.io import usage_ledger, wanted_rows
 from shared.contracts import catalog
 from shared.messages.adapters import EffectMismatch
 from shared.runtime.clock import ManualClock
@@ -87,6 +87,30 @@ async def test_what_a_guard_would_go_back_to_is_not_retired(watched: Watched) ->
     await watched.clock.advance(1)
     await watched.look()
     assert (await watched.shop.here.admin.post(retire)).status_code == 200
+
+
+async def test_what_a_guard_would_go_back_to_stays_with_its_owners_until_the_guard_is_off(watched: Watched) -> None:
+    adapters, shop = watched.shop.here.registry.adapters, watched.shop
+
+    async def is_wanted() -> bool:
+        found = await adapters.find("v1")
+        return found is not None and found.wanted
+
+    await watched.deploy(probe=True, hold_s=60)
+    assert await is_wanted()
+    async with shop.here.registry.database.write() as connection:
+        await wanted_rows.bound_unnamed(connection, 0.0)
+        assert await wanted_rows.run_out(connection, 1e9, 10) == []
+    await watched.clock.advance(60)
+    await watched.look()
+    await shop.is_wanted("v1", False)
+    await shop.put("v2", guard={"probe": True})
+    await shop.is_wanted("v1", True)
+    shop.replicas[0].slot_digest = shop.replicas[1].slot_digest = "another"
+    await watched.clock.advance(10)
+    assert await watched.look() == "v1"
+    await shop.is_wanted("v2", False)
+    assert await is_wanted()
 
 
 async def test_what_is_older_than_the_window_is_forgiven(watched: Watched) -> None:

@@ -199,7 +199,6 @@ async def test_c36_bytes_that_the_store_lost_fail_their_adapter_and_its_alias_sa
         assert (await here.admin.get("/internal/aliases")).json()["aliases"][0]["adapter_id"] == "v1"
         await here.activated("v2", seed=2, alias=ALIAS)
         await alias_is(gateway, ALIAS, "v2")
-        await here.registry.relay.ask_reconcile()
         await value_is(worker, catalog.ADAPTER, key_of("v1"), lambda record: record is None)
 
 
