@@ -31,4 +31,12 @@ def _text(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    """Two decimals, and only those that say something; what is too small for them keeps its first digits."""
+    if 0 < abs(value) < 0.01:
+        return f"{value:.2g}"
+    whole, _, decimals = f"{value:.2f}".partition(".")
+    return f"{whole}.{decimals.rstrip('0') or '0'}"
