@@ -34,7 +34,7 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verifications:
-    """One at a time of each adapter: whoever asks for one that is under way waits for the same outcome."""
+    """One at a time of each announcement: whoever asks for one that is under way waits for the same outcome."""
 
     def __init__(
         self, database: Database, shelf: Shelf, clock: Clock, policy: RegistrationPolicy, meters: Meters
@@ -43,7 +43,7 @@ class Verifications:
         self._changes = database.changes
         self._shelf = shelf
         self._limits = Limits(largest_file_bytes=policy.largest_file_bytes)
-        self._running: dict[str, asyncio.Task[Outcome]] = {}
+        self._running: dict[bytes, asyncio.Task[Outcome]] = {}
 
     async def verify(self, announced: AdapterRegistered, around: Surroundings, *, told: bool = False) -> Outcome:
         """Of an announcement that is kept as registered. Unless the bus was `told` of it by an event, it is once
@@ -52,12 +52,12 @@ class Verifications:
         Raises StoreUnavailable, SourceUnavailable, DatabaseUnavailable: it is still registered then, and those who
         follow what is left take it up.
         """
-        adapter_id = announced.adapter_id
-        if (running := self._running.get(adapter_id)) is not None:
+        what = _what(announced)
+        if (running := self._running.get(what)) is not None:
             return as_known(await asyncio.shield(running))
         task = asyncio.create_task(self._run(announced, around, told))
-        self._running[adapter_id] = task
-        task.add_done_callback(lambda _: self._running.pop(adapter_id))
+        self._running[what] = task
+        task.add_done_callback(lambda _: self._running.pop(what))
         return await asyncio.shield(task)
 
     async def verify_unkept(self, announced: AdapterRegistered, around: Surroundings) -> Outcome:
@@ -114,6 +114,12 @@ class Verifications:
             await self._shelf.store.delete(upload_key(announced.checksum))
         except StoreUnavailable as error:
             _log.warning("an upload was left behind", digest=announced.checksum, error=error)
+
+
+def _what(announced: AdapterRegistered) -> bytes:
+    """The same for what is the same announcement, wherever the file lay. An id alone does not tell: a corrected one
+    comes as soon as another registry has rejected what is still being read here."""
+    return msgspec.json.encode(msgspec.structs.replace(announced, weights_uri=""), order="sorted")
 
 
 def _judged(

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from services.registry import verifications
+from services.registry.core import lifecycle, records
 from services.registry.core.verify import FileFacts
+from services.registry.io import adapter_rows
 from services.registry.io.weights import Weights
 from shared.contracts import catalog
 from shared.messages.adapters import AdapterLoadFailed
@@ -69,6 +71,33 @@ async def test_a_post_that_meets_no_store_is_kept_and_ended_by_the_registry(
         assert await here.status("v1") == "registered"
         store.back = True
         await here.reached("v1", "evaluating")
+
+
+async def test_a_corrected_announcement_does_not_wait_for_what_another_registry_has_rejected(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inspect, reading, go_on = verifications.inspect, asyncio.Event(), asyncio.Event()
+
+    async def slow_at_first(weights: Weights, largest_file_bytes: int) -> FileFacts:
+        if not reading.is_set():
+            reading.set()
+            await go_on.wait()
+        return await inspect(weights, largest_file_bytes)
+
+    monkeypatch.setattr(verifications, "inspect", slow_at_first)
+    async with place.registry() as here:
+        await here.prepare()
+        wrong = asyncio.create_task(here.post(here.announce("v1")))
+        async with asyncio.timeout(10):
+            await reading.wait()
+            async with here.registry.database.write() as connection:
+                adapter = await adapter_rows.find(connection, "v1")
+                assert adapter is not None
+                step = lifecycle.move(adapter.status, "rejected", "planted", 1.0)
+                await adapter_rows.save(connection, records.after_move(adapter, step), [step])
+            assert (await here.post(here.announce("v1", seed=2))).status_code == 201
+            go_on.set()
+            assert (await wrong).status_code == 409
 
 
 async def test_whoever_announces_it_again_gets_the_outcome(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
