@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -15,6 +14,8 @@ from shared.messages.results import PipelineResults
 CANDIDATE, BASE, PREDECESSOR = "candidate", "base", "predecessor"
 LONGEST_TEXT = 8_000
 """Characters of an answer that a report keeps."""
+LONGEST_NOTES = 1_000
+"""They are part of the reason, which events carry."""
 _ROUNDING = 1e-9
 
 Outputs = Mapping[int, CaseOutput]
@@ -123,9 +124,11 @@ def results_fault(results: PipelineResults) -> str | None:
     """Why such results mean nothing, as a sentence."""
     scores = [results.score, *(case.score for case in results.cases)]
     scores += [] if results.predecessor_score is None else [results.predecessor_score]
-    if all(math.isfinite(score) and 0.0 <= score <= 1.0 for score in scores):
-        return None
-    return "Every score must be from 0 to 1."
+    if not all(0.0 <= score <= 1.0 for score in scores):
+        return "Every score must be from 0 to 1."
+    if len(results.notes) > LONGEST_NOTES:
+        return f"The notes have {len(results.notes)} characters, {LONGEST_NOTES} are allowed."
+    return None
 
 
 def reported(results: PipelineResults) -> tuple[CaseReport, ...]:

@@ -14,6 +14,7 @@ from shared.messages.operations import Evaluation
 
 SHORTEST_REASON = 10
 _LONGEST_REASON = 1_000
+_LONGEST_NAME = 128
 
 
 class Override(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +33,9 @@ def decide_override(
     if not SHORTEST_REASON <= len(reason) <= _LONGEST_REASON:
         message = f"An override needs a reason of {SHORTEST_REASON} to {_LONGEST_REASON} characters."
         return Denied(kind="invalid", code="reason_missing", message=message, field="reason")
-    if not by:
-        return Denied(kind="invalid", code="actor_missing", message="An override needs a name in `by`.", field="by")
+    if not 1 <= len(by) <= _LONGEST_NAME:
+        message = f"An override needs a name of 1 to {_LONGEST_NAME} characters in `by`."
+        return Denied(kind="invalid", code="actor_missing", message=message, field="by")
     if not _was_evaluated(adapter, history):
         message = f"Adapter {adapter.adapter_id} is {adapter.status}; only the result of an evaluation is overridden."
         return Denied(kind="conflict", code="nothing_to_override", message=message)

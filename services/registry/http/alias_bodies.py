@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from services.registry.aliasing import OPERATOR
 from services.registry.core.aliases import Change
 from services.registry.core.guards import Guard
 
+_Said = Annotated[str, msgspec.Meta(max_length=1_000)]
+"""By whom or why: it stands in events and histories, which carry no essays."""
+
 
 class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of every change: on which condition, by whom and why. The condition may stand in `If-Match` as well."""
 
     expected_adapter_id: str | None = None
-    by: str = OPERATOR
-    reason: str = ""
+    by: _Said = OPERATOR
+    reason: _Said = ""
     force: bool = False
 
     def change(self, if_match: int | None, guard: Guard | None = None) -> Change:

@@ -96,6 +96,7 @@ def test_a_pipelines_own_results_stand_under_the_same_policy() -> None:
         PipelineResults(score=float("nan")),
         PipelineResults(score=0.5, predecessor_score=-1.0),
         PipelineResults(score=0.5, cases=(ResultCase(case=1, score=2.0),)),
+        PipelineResults(score=0.5, notes="x" * 1_001),
     ],
 )
 def test_scores_are_from_0_to_1(results: PipelineResults) -> None:
