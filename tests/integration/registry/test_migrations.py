@@ -23,6 +23,7 @@ from services.registry.io.notes import removal
 from services.registry.io.schema import METADATA
 from shared.contracts import catalog
 from shared.messages.desired import TenantRecord
+from shared.messages.operations import Evaluation
 from tests.support.adapter_files import announcement, file_of
 from tests.support.postgres import Postgres
 from tests.support.stored_adapters import verified
@@ -96,6 +97,26 @@ async def test_adapters_of_the_first_schema_live_on_and_can_go_back(empty_url: s
             assert await adapter_rows.find(connection, "v1") == before
             assert [move.state for move in await adapter_rows.history(connection, "v1")] == ["registered", "verified"]
             assert len(await outbox_rows.pending(connection, 10)) == 1
+    await database.stop()
+
+
+async def test_outputs_that_were_not_finite_before_it_had_a_column_still_are_not(database_url: str) -> None:
+    """Else a person could override the evaluation that found them."""
+    found = Evaluation(
+        adapter_id="v1", digest="d", replica_id="replica-a", passed=False, engine_build="b", largest_logprob_change=0.0,
+        reason="an output with this adapter is not finite", fingerprint="b/f1", finite=False,
+    )  # fmt: skip
+    no_effect = msgspec.structs.replace(found, reason="no effect", finite=True)
+    database = Database(database_url, Changes())
+    await database.start()
+    async with database.write() as connection:
+        await customer_rows.save_tenant(connection, TenantRecord(tenant_id="acme"), 1.0)
+        await adapter_rows.save(connection, adapter(), lifecycle_moves())
+        for one in (found, no_effect):
+            await adapter_rows.add_evaluation(connection, one, 1.0)
+        await connection.run_sync(moved("downgrade", "0002"))
+        await connection.run_sync(moved("upgrade", "head"))
+        assert await adapter_rows.evaluations(connection, "v1") == [found, no_effect]
     await database.stop()
 
 
