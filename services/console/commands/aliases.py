@@ -12,8 +12,7 @@ from services.console.io.admin import Admin
 
 _COLUMNS = ("alias", "adapter_id", "previous_adapter_id", "split", "guarded", "revision", "updated_at_s")
 _PAST_COLUMNS = ("changed_at_s", "revision", "change", "adapter_id", "split", "actor", "reason")
-_CONDITIONS = ("max_error_rate", "max_ttft_p95_ms", "probe")
-_GUARD_TERMS = ("minimum_requests", "window_s", "hold_s")
+_GUARD_TERMS = ("max_error_rate", "max_ttft_p95_ms", "minimum_requests", "window_s", "hold_s")
 
 
 def deploy(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
@@ -93,11 +92,11 @@ def _said(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _guard(arguments: argparse.Namespace) -> dict[str, Any]:
-    chosen = {name: getattr(arguments, name) for name in _CONDITIONS if getattr(arguments, name)}
-    if not chosen:
-        return {}
-    terms = {name: getattr(arguments, name) for name in _GUARD_TERMS if getattr(arguments, name) is not None}
-    return {"guard": {**chosen, **terms}}
+    """A term without a condition is sent as well: the registry says what is missing."""
+    said = {name: getattr(arguments, name) for name in _GUARD_TERMS if getattr(arguments, name) is not None}
+    if arguments.probe:
+        said["probe"] = True
+    return {"guard": said} if said else {}
 
 
 def _query(arguments: argparse.Namespace) -> str:

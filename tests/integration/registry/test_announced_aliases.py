@@ -1,4 +1,4 @@
-"""A version that was announced with an alias is deployed once it is active: once, and not over what a person decided."""
+"""A version that was announced with an alias is deployed as it becomes active: once, and over nobody's decision."""
 
 from __future__ import annotations
 

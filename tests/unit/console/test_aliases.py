@@ -79,9 +79,15 @@ def test_what_ends_something_says_so_in_its_query(admin: list[Asked]) -> None:
 
 def test_a_guard_is_what_was_said_of_it(admin: list[Asked]) -> None:
     said("set", ALIAS, "v2", "--max-error-rate", "0.05", "--window", "2m", "--hold", "1h")
-    said("set", ALIAS, "v2", "--window", "2m")
-    assert json.loads(admin[0].body)["guard"] == {"max_error_rate": 0.05, "window_s": 120.0, "hold_s": 3600.0}
-    assert "guard" not in json.loads(admin[1].body)
+    said("split", ALIAS, "v2", "5", "--max-error-rate", "0", "--probe")
+    said("set", ALIAS, "v2", "--window", "2m")  # which the registry refuses: it is no condition
+    said("promote", ALIAS)
+    assert [json.loads(one.body).get("guard") for one in admin] == [
+        {"max_error_rate": 0.05, "window_s": 120.0, "hold_s": 3600.0},
+        {"max_error_rate": 0.0, "probe": True},
+        {"window_s": 120.0},
+        None,
+    ]
 
 
 def test_aliases_are_listed_over_all_pages(capsys: pytest.CaptureFixture[str]) -> None:
