@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.adapters import unknown_adapter
-from services.registry.core import aliases, records, splits
+from services.registry.core import alias_moves, records, splits
 from services.registry.core.aliases import AliasChange, AliasState, Candidate, Change, Denied
 from services.registry.core.defects import quoted
 from services.registry.core.splits import Wish
@@ -35,12 +35,12 @@ class Sight:
 
 
 async def deployment(sight: Sight, alias: str, adapter_id: str, asked: Change) -> AliasChange | Denied:
-    fault = aliases.name_fault(alias, None, await base_model_rows.names(sight.connection))
+    fault = alias_moves.name_fault(alias, None, await base_model_rows.names(sight.connection))
     if fault is not None:
         return fault
     current = await sight.alias(alias)
     candidate = await sight.candidate(adapter_id, current)
-    return candidate if isinstance(candidate, Denied) else aliases.decide_set(current, candidate, alias, asked)
+    return candidate if isinstance(candidate, Denied) else alias_moves.decide_set(current, candidate, alias, asked)
 
 
 async def announced(sight: Sight, adapter_id: str, asked: Change) -> AliasChange | Denied:
@@ -58,7 +58,7 @@ async def announced(sight: Sight, adapter_id: str, asked: Change) -> AliasChange
     candidate = await sight.candidate(adapter_id, current)
     if isinstance(candidate, Denied):
         return candidate
-    return aliases.decide_deploy(current, registered_at_s, candidate, adapter.announced.alias, asked)
+    return alias_moves.decide_deploy(current, registered_at_s, candidate, adapter.announced.alias, asked)
 
 
 async def retreat(sight: Sight, alias: str, asked: Change, kind: str) -> AliasChange | Denied:
@@ -69,9 +69,9 @@ async def retreat(sight: Sight, alias: str, asked: Change, kind: str) -> AliasCh
     if current.split_adapter_id is not None:
         return splits.decide_unsplit(current, asked, kind)
     if current.previous_adapter_id is None:
-        return aliases.nothing_before(alias)
+        return alias_moves.nothing_before(alias)
     candidate = await sight.candidate(current.previous_adapter_id, current)
-    return candidate if isinstance(candidate, Denied) else aliases.decide_rollback(current, candidate, asked, kind)
+    return candidate if isinstance(candidate, Denied) else alias_moves.decide_rollback(current, candidate, asked, kind)
 
 
 async def split(sight: Sight, alias: str, wish: tuple[str, float, str], asked: Change) -> AliasChange | Denied:

@@ -14,7 +14,7 @@ import msgspec
 from services.registry import alias_decisions
 from services.registry.alias_changes import write_change, write_removal
 from services.registry.alias_decisions import Sight
-from services.registry.core import aliases
+from services.registry.core import alias_moves
 from services.registry.core.aliases import REGISTRY, AliasChange, AliasState, Change, Denied
 from services.registry.io import adapter_rows, alias_rows, outbox_rows
 from services.registry.io.alias_rows import AliasFilter, PastChange
@@ -98,7 +98,7 @@ class Aliasing:
         """The alias means nothing any more; what it meant last is returned."""
         async with self._database.write() as connection:
             current = await alias_rows.find(connection, alias, to_change=True)
-            if (fault := aliases.expectation_fault(current, alias, change)) is not None:
+            if (fault := alias_moves.expectation_fault(current, alias, change)) is not None:
                 return fault
             if current is None:
                 return alias_decisions.unknown_alias(alias)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from services.registry.core.aliases import name_fault
+from services.registry.core.alias_moves import name_fault
 from services.registry.core.defects import Code, defect, quoted
 from services.registry.core.terms import entry_of
 from shared.lora_names import is_plain_name, last_parts

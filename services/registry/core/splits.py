@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from services.registry.core.aliases import (
-    AliasChange,
-    AliasState,
-    Candidate,
-    Change,
-    Denied,
-    bad_guard,
-    expectation_fault,
-    not_active,
-    tenant_of,
-)
+from services.registry.core.alias_moves import bad_guard, expectation_fault, not_active, tenant_of
+from services.registry.core.aliases import AliasChange, AliasState, Candidate, Change, Denied
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.registry.core.aliases import AliasChange, AliasState, Candidate, Change, Denied, decide_set
+from services.registry.core.alias_moves import decide_set
+from services.registry.core.aliases import AliasChange, AliasState, Candidate, Change, Denied
 from services.registry.core.guards import Guard
 from services.registry.core.splits import Wish, decide_promote, decide_split, decide_unsplit
 
