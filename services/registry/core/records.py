@@ -76,11 +76,15 @@ def conflict(known: AdapterRegistered, announced: AdapterRegistered) -> Denied |
     if field is None:
         return None
     before, now = getattr(known, field), getattr(announced, field)
-    what = f"another {field} ({quoted(before)}, not {quoted(now)})"
+    what = f"another {field} ({_told(before)}, not {_told(now)})"
     if field == "checksum":
         what = f"other weights (checksum {before})"
     message = f"Adapter {known.adapter_id} is already registered with {what}: register it under a new id."
     return Denied(kind="conflict", code="adapter_id_taken", message=message, field=field)
+
+
+def _told(value: object) -> str:
+    return "none" if value is None else quoted(value)
 
 
 def fits_a_record(announced: AdapterRegistered) -> bool:

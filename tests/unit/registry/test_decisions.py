@@ -63,6 +63,9 @@ def test_a_conflict_names_the_weights_first_and_else_the_field_that_differs() ->
     alpha = records.conflict(known, msgspec.structs.replace(known, alpha=77.0))
     assert alpha is not None
     assert f"with another alpha ({known.alpha}, not 77.0)" in alpha.message
+    named = records.conflict(msgspec.structs.replace(known, alias="acme/x"), msgspec.structs.replace(known, alias=None))
+    assert named is not None
+    assert "with another alias ('acme/x', not none)" in named.message
 
 
 def test_what_a_database_cannot_keep_is_not_kept() -> None:
