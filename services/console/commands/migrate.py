@@ -90,6 +90,9 @@ def cut_over(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     if arguments.all or arguments.next:
         ready = quietest_first(admin.every(f"{path}/items", "items", state="trained"))
         aliases = ready[: arguments.next] if arguments.next else ready
+        if not ready:
+            out.record([], "No alias is ready to be cut over: `lorafleet migrate status` shows what is missing.")
+            return
     elif not aliases:
         raise CommandFailed("Name an alias, or say --next N or --all.", USAGE)
     body = {**_signed(arguments), "force": arguments.force}

@@ -167,6 +167,17 @@ def test_the_next_one_is_the_quietest(asked: list[Asked], capsys: pytest.Capture
     assert main(["migrate", "cutover"]) == USAGE
 
 
+def test_where_nothing_is_ready_a_cut_over_says_so(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Asked], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(globals(), "ITEMS", [])
+    assert main(["migrate", "cutover", "--all"]) == OK
+    assert capsys.readouterr().out.startswith("No alias is ready to be cut over")
+    assert main(["migrate", "cutover", "--all", "--json"]) == OK
+    assert json.loads(capsys.readouterr().out) == []
+    assert posted(asked) == []
+
+
 @pytest.mark.parametrize(("change", "story"), [("hold", "held"), ("resume", "running"), ("cancel", "cancelled")])
 def test_a_migration_is_turned_by_whom_and_why(
     asked: list[Asked], capsys: pytest.CaptureFixture[str], change: str, story: str
