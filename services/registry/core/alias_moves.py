@@ -46,7 +46,8 @@ def decide_set(current: AliasState | None, candidate: Candidate, alias: str, ask
         alias=alias, tenant_id=candidate.tenant_id, adapter_id=candidate.adapter_id, previous_adapter_id=previous,
         revision=current.revision if current else 0, guard=asked.guard,
     )  # fmt: skip
-    return AliasChange(state=state, kind="set", reason=f"{alias} moves from {now_means} to {candidate.adapter_id}")
+    story = f"moves from {now_means} to" if now_means else "is new and means"
+    return AliasChange(state=state, kind="set", reason=f"{alias} {story} {candidate.adapter_id}")
 
 
 def nothing_before(alias: str) -> Denied:

@@ -35,7 +35,9 @@ def denied(outcome: AliasChange | Denied | None) -> Denied:
 
 
 def test_a_new_alias_has_nothing_before_it() -> None:
-    assert moved(decide_set(None, candidate(), ALIAS, ASKED)) == state("v2")
+    outcome = decide_set(None, candidate(), ALIAS, ASKED)
+    assert moved(outcome) == state("v2")
+    assert outcome.reason == f"{ALIAS} is new and means v2"
 
 
 def test_a_deploy_remembers_what_it_replaces() -> None:
