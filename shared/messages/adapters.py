@@ -17,7 +17,8 @@ class AdapterRegistered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     `checksum` is the SHA-256 (hex) of that file. With `alias` the adapter is deployed once it is active.
     `target_modules` is a list of names, or one text as PEFT writes it: an expression, or "all-linear".
     `predecessor_id` is the version it is to replace, which may be on another base; `dataset_uri` points at what it
-    was trained on. `evaluated_by` is one of EVALUATORS: who runs its evaluation set.
+    was trained on. `evaluated_by` is one of EVALUATORS: who runs its evaluation set. `peft_config` is the text of
+    adapter_config.json where none lies beside the weights: it is held against the rest, and the rest decides.
     """
 
     adapter_id: str
@@ -36,6 +37,7 @@ class AdapterRegistered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     predecessor_id: str | None = None
     dataset_uri: str | None = None
     evaluated_by: str = "fleet"
+    peft_config: str | None = None
 
 
 class Defect(msgspec.Struct, frozen=True, kw_only=True):

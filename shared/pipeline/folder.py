@@ -25,11 +25,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """`checksum` is the SHA-256 of the weights."""
+    """`checksum` is the SHA-256 of the weights, `text` what adapter_config.json says to the letter."""
 
     path: Path
     config: Config
     checksum: str
+    text: str
 
     @property
     def weights(self) -> Path:
@@ -58,7 +59,8 @@ def read_folder(path: Path) -> Folder:
         if not (path / name).is_file():
             raise UnclearFolder(f"{path / name} is missing: give a folder as PEFT's save_pretrained leaves it.")
     try:
-        config = msgspec.json.decode((path / CONFIG).read_bytes(), type=Config)
+        text = (path / CONFIG).read_text(encoding="utf-8")
+        config = msgspec.json.decode(text, type=Config)
         with (path / WEIGHTS).open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -66,7 +68,7 @@ def read_folder(path: Path) -> Folder:
         raise UnclearFolder(f"{path / CONFIG} is no LoRA adapter's as PEFT saves it: {reason}.") from error
     except OSError as error:
         raise UnclearFolder(f"{path} cannot be read: {error.strerror}.") from error
-    return Folder(path=path, config=config, checksum=checksum)
+    return Folder(path=path, config=config, checksum=checksum, text=text)
 
 
 def announcement(folder: Folder, identity: Identity, weights_uri: str) -> AdapterRegistered:
@@ -90,4 +92,5 @@ def announcement(folder: Folder, identity: Identity, weights_uri: str) -> Adapte
         predecessor_id=identity.predecessor_id,
         dataset_uri=identity.dataset_uri,
         evaluated_by=identity.evaluated_by,
+        peft_config=folder.text,
     )

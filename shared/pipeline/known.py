@@ -31,8 +31,8 @@ class Known(AdapterRegistered, frozen=True, kw_only=True, forbid_unknown_fields=
     history: tuple[Move, ...] = ()
 
     def is_of(self, announced: AdapterRegistered) -> bool:
-        """Whether exactly this was announced; where the file lay is no difference."""
-        names = (name for name in AdapterRegistered.__struct_fields__ if name != "weights_uri")
+        """Whether exactly this was announced; where the file lay, and PEFT's own words with it, is no difference."""
+        names = (name for name in AdapterRegistered.__struct_fields__ if name not in ("weights_uri", "peft_config"))
         return all(getattr(self, name) == getattr(announced, name) for name in names)
 
     @property

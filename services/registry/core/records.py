@@ -61,11 +61,15 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     applied: Applied | None
 
 
+_WAYS_IN = ("weights_uri", "peft_config")
+"""Of one and the same adapter it may come in several ways."""
+
+
 def difference(known: AdapterRegistered, announced: AdapterRegistered) -> str | None:
     """The first field in which two announcements of one id differ, the weights before all others; where the file
-    lay is no difference."""
+    lay, and whether PEFT's own words came with it, is no difference."""
     for name in ("checksum", *AdapterRegistered.__struct_fields__):
-        if name != "weights_uri" and getattr(known, name) != getattr(announced, name):
+        if name not in _WAYS_IN and getattr(known, name) != getattr(announced, name):
             return name
     return None
 
@@ -90,7 +94,9 @@ def _told(value: object) -> str:
 def fits_a_record(announced: AdapterRegistered) -> bool:
     """Whether an announcement that was rejected can be kept: no NUL, no larger integers, no longer names."""
     texts = (announced.version, announced.base_model_hash, announced.weights_uri, announced.checksum)
-    optional = (announced.alias, announced.dataset_uri, announced.predecessor_id, announced.evaluated_by)
+    optional = (
+        announced.alias, announced.dataset_uri, announced.predecessor_id, announced.evaluated_by, announced.peft_config
+    )  # fmt: skip
     short = len(announced.predecessor_id or "") <= 128 and len(announced.evaluated_by) <= 16
     return short and abs(announced.rank) < 1 << 31 and "\0" not in "".join((*texts, *filter(None, optional)))
 

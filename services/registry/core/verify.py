@@ -9,7 +9,7 @@ import msgspec
 from services.registry.core.defects import capped, defect
 from services.registry.core.description import Surroundings, check_description
 from services.registry.core.file_checks import Expected, check_finite, check_tensors
-from services.registry.core.peft_config import check_config, read_config
+from services.registry.core.peft_config import Beside, check_config, read_config
 from services.registry.core.safetensors_header import Header
 from services.registry.core.terms import Terms, read_terms
 from shared.messages.adapters import AdapterRegistered, Defect
@@ -61,7 +61,7 @@ def _check_bytes(announced: AdapterRegistered, file: FileFacts, limits: Limits) 
 def _check_content(
     announced: AdapterRegistered, around: Surroundings, file: FileFacts, terms: Terms
 ) -> Iterator[Defect]:
-    beside = None if file.config is None else read_config(file.config)
+    beside = _beside(announced, file)
     if file.header is not None:
         excluded = None if beside is None else beside.excluded
         yield from check_tensors(
@@ -70,3 +70,10 @@ def _check_content(
     yield from check_finite(file.not_finite)
     if beside is not None:
         yield from check_config(beside, announced, terms, around.base)
+
+
+def _beside(announced: AdapterRegistered, file: FileFacts) -> Beside | None:
+    """What PEFT wrote about the weights: the file that lies there, or what an upload's sender says of it."""
+    if file.config is not None:
+        return read_config(file.config)
+    return None if announced.peft_config is None else read_config(announced.peft_config.encode())

@@ -77,9 +77,11 @@ async def upload(request: Request, sha256: str) -> Response:
 
 
 def shown(adapter: StoredAdapter) -> dict[str, Any]:
-    """An adapter as operators see it: one flat object, its digest by name."""
+    """An adapter as operators see it: one flat object, its digest by name, without PEFT's long words."""
     plain: dict[str, Any] = msgspec.to_builtins(adapter)
-    return {**plain.pop("announced"), **plain, "digest": adapter.digest}
+    announced = plain.pop("announced")
+    del announced["peft_config"]
+    return {**announced, **plain, "digest": adapter.digest}
 
 
 def _filter(request: Request) -> AdapterFilter:

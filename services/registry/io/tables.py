@@ -81,6 +81,7 @@ ADAPTERS = Table(
     Column("effects", JSON, nullable=False, server_default="[]"),
     Column("predecessor_id", String(128)),
     Column("dataset_uri", Text),
+    Column("peft_config", Text),
     Column("evaluated_by", String(16), nullable=False, server_default="fleet"),
     # Targets and patterns as replicas apply them: plain names, whatever expressions PEFT wrote.
     Column("applied", JSON),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -142,6 +144,22 @@ async def test_a_folder_is_sent_announced_and_followed(here: World, asking: Pipe
     known = await asking.state(outcome.adapter_id)
     assert known is not None
     assert (known.dataset_uri, known.weights_uri) == ("s3://data/9", f"upload:{outcome.digest}")
+
+
+@pytest.mark.parametrize(
+    ("said", "code"), [({"use_dora": True}, "dora"), ({"init_lora_weights": "pissa"}, "feature_not_served")]
+)
+async def test_what_peft_wrote_is_sent_along_with_an_upload(
+    here: World, asking: Pipeline, tmp_path: Path, said: dict[str, Any], code: str
+) -> None:
+    """That the training meant something else stands in the config alone."""
+    here.announce("checkpoint-9")
+    folder = tmp_path / "inbox" / "checkpoint-9"
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **said}))
+    outcome = await asking.register_folder(folder, Identity(tenant_id="acme", base_model_hash=BASE.base_model_hash))
+    assert isinstance(outcome, Rejected)
+    assert [defect.code for defect in outcome.defects] == [code]
 
 
 async def test_a_folder_of_something_else_is_no_adapter(asking: Pipeline, tmp_path: Path) -> None:

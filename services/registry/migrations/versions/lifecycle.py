@@ -72,6 +72,7 @@ def downgrade() -> None:
 def _new_columns() -> Iterator[tuple[str, sa.Column]]:
     yield "adapters", sa.Column("predecessor_id", sa.String(128))
     yield "adapters", sa.Column("dataset_uri", sa.Text())
+    yield "adapters", sa.Column("peft_config", sa.Text())
     yield "adapters", sa.Column("evaluated_by", sa.String(16), nullable=False, server_default="fleet")
     yield "adapters", sa.Column("applied", sa.JSON())
     yield "adapters", sa.Column("wanted", sa.Boolean(), nullable=False, server_default=sa.true())
