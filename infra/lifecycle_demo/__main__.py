@@ -48,7 +48,7 @@ def _told(stage: Stage) -> int:
     except StoryWentWrong as error:
         return fail(error)
     elapsed_s = stage.teller.elapsed_s
-    stage.teller.say(f"The end, after {elapsed_s:.0f} s: {crowd.count} answers, no error, no wrong word.")
+    stage.teller.say(f"The end, after {elapsed_s:.0f} s: {crowd.count} answers, and no other went wrong.")
     return 0
 
 

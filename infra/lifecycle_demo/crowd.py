@@ -56,6 +56,13 @@ class Crowd:
         with self._lock:
             return self.answers.total()
 
+    def excuse(self) -> int:
+        """Forget the troubles so far, which were meant to happen; how many there were."""
+        with self._lock:
+            count = len(self.troubles)
+            self.troubles.clear()
+            return count
+
     def share(self, adapter_id: str, before: Counter[str]) -> float:
         """Of the answers since `before`, those that this adapter gave, in percent."""
         with self._lock:

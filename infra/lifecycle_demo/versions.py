@@ -51,13 +51,15 @@ def canary_release(stage: Stage, word: str, crowd: Crowd) -> None:
 
 def automatic_rollback(stage: Stage, crowd: Crowd) -> None:
     stage.teller.act("Its replica begins to falter, first tokens take too long, and the alias goes back by itself.")
+    require(not crowd.troubles, f"nothing was to go wrong before: {crowd.troubles[:1]}")
     with faltering(stage.fleet.pid(_replica_of(stage, "support-4"))):
         until(lambda: not _is_split(stage), "the guard to end the split")
+    failed = crowd.excuse()
     stage.console.run("alias", "history", ALIAS)
     before = crowd.so_far()
     crowd.wait_for(40)
     require(crowd.share("support-1", before) > 0, "support-1 was to answer again.")
-    stage.teller.say(f"{crowd.count} answers so far, {len(crowd.troubles)} errors.")
+    stage.teller.say(f"{crowd.count} answers so far; {failed} went wrong, while the replica faltered.")
 
 
 def _register(stage: Stage, adapter_id: str, word: str, rank: int = 8, more: tuple[str, ...] = ()) -> None:

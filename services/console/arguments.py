@@ -122,7 +122,7 @@ def _access(commands: argparse._SubParsersAction) -> None:
     tenants = _group(commands, "tenants", "customers")
     made = _leaf(tenants, "create", access.tenant_create, "add a customer")
     made.add_argument("tenant")
-    made.add_argument("--weight", type=float, default=1.0)
+    made.add_argument("--weight", type=float, help="its share among customers (default: 1, or what it has)")
     _leaf(tenants, "list", access.tenant_list, "all customers")
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from services.registry.core.aliases import Denied
 from services.registry.core.defects import quoted
-from services.registry.core.tenants import tenant_fault
+from services.registry.core.tenants import tenant_fault, wanted_tenant
 from services.registry.io import customer_rows, outbox_rows
 from services.registry.io.customer_rows import StoredKey
 from services.registry.io.database import Database
@@ -43,12 +43,14 @@ class Customers:
         self._database = database
         self._clock = clock
 
-    async def save_tenant(self, tenant: TenantRecord) -> SavedTenant | Denied:
-        """A new tenant, or another weight for a known one."""
-        if (fault := tenant_fault(tenant)) is not None:
-            return fault
+    async def save_tenant(self, tenant_id: str, weight: float | None) -> SavedTenant | Denied:
+        """A new tenant, or another weight for a known one, which keeps its own if none is given."""
         now_s = self._clock.wall_s()
         async with self._database.write() as connection:
+            known = await customer_rows.tenant(connection, tenant_id)
+            tenant = wanted_tenant(known, tenant_id, weight)
+            if (fault := tenant_fault(tenant)) is not None:
+                return fault
             created = await customer_rows.save_tenant(connection, tenant, now_s)
             await outbox_rows.append(connection, [value(catalog.TENANT, tenant, tenant.tenant_id)], now_s)
         return SavedTenant(tenant=tenant, created=created)

@@ -28,9 +28,10 @@ def key_revoke(arguments: argparse.Namespace, admin: Admin, out: Output) -> None
 
 
 def tenant_create(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    body = {"tenant_id": arguments.tenant, "weight": arguments.weight}
+    share = {} if arguments.weight is None else {"weight": arguments.weight}
+    body = {"tenant_id": arguments.tenant, **share}
     answer, created = admin.create("/internal/tenants", body)
-    story = "is created" if created else f"exists already; its weight is {answer['weight']} now"
+    story = "is created" if created else f"exists already; its weight is {answer['weight']}"
     out.record(answer, f"tenant {arguments.tenant} {story}")
 
 

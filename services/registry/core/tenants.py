@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from services.registry.core.aliases import Denied
 from shared.messages.desired import TenantRecord
 from shared.messages.identity import TENANT_ID_GRAMMAR, is_tenant_id
+
+
+def wanted_tenant(known: TenantRecord | None, tenant_id: str, weight: float | None) -> TenantRecord:
+    """The tenant as it is to be; without a weight it keeps the one that it has, or gets the usual one."""
+    before = known or TenantRecord(tenant_id=tenant_id)
+    return before if weight is None else msgspec.structs.replace(before, weight=weight)
 
 
 def tenant_fault(record: TenantRecord) -> Denied | None:

@@ -6,17 +6,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shared.messages.desired import BaseModelRecord, ModuleShape, TenantRecord
+from shared.messages.desired import BaseModelRecord, ModuleShape
 from shared.messages.reports import TIERS
 
 
 class TenantBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenant_id: str
-    weight: float = 1.0
-
-    @property
-    def record(self) -> TenantRecord:
-        return TenantRecord(tenant_id=self.tenant_id, weight=self.weight)
+    weight: float | None = None
 
 
 class KeyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ router = APIRouter()
 @router.post("/tenants")
 async def save_tenant(request: Request) -> Response:
     wanted = await body(request, TenantBody)
-    saved = granted(await registry_of(request).customers.save_tenant(wanted.record))
+    saved = granted(await registry_of(request).customers.save_tenant(wanted.tenant_id, wanted.weight))
     return answer(saved.tenant, 201 if saved.created else 200)
 
 

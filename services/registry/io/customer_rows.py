@@ -35,6 +35,11 @@ async def tenants(connection: AsyncConnection, page: Page = EVERYTHING) -> list[
     return [TenantRecord(tenant_id=row.tenant_id, weight=row.weight) for row in rows]
 
 
+async def tenant(connection: AsyncConnection, tenant_id: str) -> TenantRecord | None:
+    row = (await connection.execute(select(TENANTS).where(TENANTS.c.tenant_id == tenant_id))).first()
+    return None if row is None else TenantRecord(tenant_id=row.tenant_id, weight=row.weight)
+
+
 async def save_tenant(connection: AsyncConnection, tenant: TenantRecord, now_s: float) -> bool:
     """Whether the tenant is new."""
     here = TENANTS.c.tenant_id == tenant.tenant_id

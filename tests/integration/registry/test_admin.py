@@ -128,6 +128,8 @@ async def test_a_tenant_is_made_and_changed(alone: World) -> None:
     assert (await alone.admin.post("/internal/tenants", json={"tenant_id": "globex"})).status_code == 201
     changed = await alone.admin.post("/internal/tenants", json={"tenant_id": "globex", "weight": 2.5})
     assert (changed.status_code, changed.json()) == (200, {"tenant_id": "globex", "weight": 2.5})
+    again = await alone.admin.post("/internal/tenants", json={"tenant_id": "globex"})
+    assert (again.status_code, again.json()) == (200, {"tenant_id": "globex", "weight": 2.5})
     listed = (await alone.admin.get("/internal/tenants")).json()["tenants"]
     assert listed == [{"tenant_id": "acme", "weight": 1.0}, {"tenant_id": "globex", "weight": 2.5}]
 

@@ -170,7 +170,7 @@ def test_a_tenant_is_created_or_there_already(
     assert capsys.readouterr().out == "tenant acme is created\n"
     monkeypatch.setitem(ANSWERS, ("POST", "/internal/tenants"), (200, {"tenant_id": "acme", "weight": 1.0}))
     assert main(["tenants", "create", "acme"]) == OK
-    assert capsys.readouterr().out == "tenant acme exists already; its weight is 1.0 now\n"
+    assert capsys.readouterr().out == "tenant acme exists already; its weight is 1.0\n"
 
 
 def test_an_alias_says_what_it_meant_before(capsys: pytest.CaptureFixture[str]) -> None:
