@@ -9,42 +9,42 @@ import msgspec
 from fastapi import FastAPI
 
 from services.registry import policies
+from services.registry.accounting.traffic import TELL_S, Traffic
+from services.registry.accounting.usage import Usage
+from services.registry.accounting.usage_intake import PRUNE_S, UsageIntake
 from services.registry.adapters import Adapters
-from services.registry.aliasing import Aliasing
-from services.registry.announcements import Announcements
 from services.registry.app import Registry
-from services.registry.attendance import Attendance, Work
-from services.registry.base_models import BaseModels
-from services.registry.complaints import Complaints
+from services.registry.base_migration.base_models import BaseModels
+from services.registry.base_migration.moving import moving
 from services.registry.customers import Customers
-from services.registry.deadlines import Deadlines
-from services.registry.deployments import Deployments
-from services.registry.evaluating import evaluating
-from services.registry.evaluations import Evaluations
+from services.registry.deployment.aliasing import Aliasing
+from services.registry.deployment.deployments import Deployments
+from services.registry.deployment.guarding import Guarding, GuardPolicy
+from services.registry.deployment.residency import Residencies
+from services.registry.deployment.wanted import Wanted
 from services.registry.fleet import Fleet, FleetPolicy
-from services.registry.gate import Gate
-from services.registry.guarding import Guarding, GuardPolicy
-from services.registry.hindrances import Hindrances
+from services.registry.gating.evaluating import evaluating
+from services.registry.gating.evaluations import Evaluations
+from services.registry.gating.gate import Gate
+from services.registry.gating.questions import Questions
+from services.registry.gating.verdicts import Verdicts
 from services.registry.http.door import build_door
 from services.registry.io.changes import Changes
 from services.registry.io.database import Database, DatabasePolicy, DatabaseUrlError
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
-from services.registry.lost_bytes import LostBytes
-from services.registry.moving import moving
-from services.registry.questions import Questions
-from services.registry.registrations import Registrations
+from services.registry.registration.announcements import Announcements
+from services.registry.registration.attendance import Attendance, Work
+from services.registry.registration.complaints import Complaints
+from services.registry.registration.deadlines import Deadlines
+from services.registry.registration.hindrances import Hindrances
+from services.registry.registration.lost_bytes import LostBytes
+from services.registry.registration.registrations import Registrations
+from services.registry.registration.resumption import Resumption
+from services.registry.registration.uploads import UploadPolicy, Uploads
+from services.registry.registration.verifications import Shelf, Verifications
 from services.registry.relay import Relay, RelayPolicy
-from services.registry.residency import Residencies
-from services.registry.resumption import Resumption
 from services.registry.settings import PREFIX, Settings
-from services.registry.traffic import TELL_S, Traffic
-from services.registry.uploads import UploadPolicy, Uploads
-from services.registry.usage import Usage
-from services.registry.usage_intake import PRUNE_S, UsageIntake
-from services.registry.verdicts import Verdicts
-from services.registry.verifications import Shelf, Verifications
-from services.registry.wanted import Wanted
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.runtime import logs

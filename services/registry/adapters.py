@@ -6,8 +6,8 @@ import msgspec
 
 from services.registry import facts
 from services.registry.core import lifecycle, records
-from services.registry.core.aliases import Denied
 from services.registry.core.defects import quoted
+from services.registry.core.deployment.aliases import Denied
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows, alias_rows, outbox_rows
 from services.registry.io.adapter_rows import AdapterFilter

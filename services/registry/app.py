@@ -6,18 +6,18 @@ import hmac
 
 import msgspec
 
+from services.registry.accounting.usage import Usage
 from services.registry.adapters import Adapters
-from services.registry.aliasing import Aliasing
-from services.registry.base_models import BaseModels
+from services.registry.base_migration.base_models import BaseModels
+from services.registry.base_migration.moving import Moving
 from services.registry.customers import Customers
-from services.registry.evaluating import Evaluating
+from services.registry.deployment.aliasing import Aliasing
 from services.registry.fleet import Fleet
+from services.registry.gating.evaluating import Evaluating
 from services.registry.io.database import Database, DatabaseUnavailable
-from services.registry.moving import Moving
-from services.registry.registrations import Registrations
+from services.registry.registration.registrations import Registrations
+from services.registry.registration.uploads import Uploads
 from services.registry.relay import Relay
-from services.registry.uploads import Uploads
-from services.registry.usage import Usage
 from shared.bus.port import Bus
 from shared.runtime.metrics import Metrics
 

@@ -6,8 +6,8 @@ import secrets
 
 import msgspec
 
-from services.registry.core.aliases import Denied
 from services.registry.core.defects import quoted
+from services.registry.core.deployment.aliases import Denied
 from services.registry.core.tenants import tenant_fault, wanted_tenant
 from services.registry.io import customer_rows, outbox_rows
 from services.registry.io.customer_rows import StoredKey

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core import lifecycle, records
-from services.registry.core.aliases import AliasState
+from services.registry.core.deployment.aliases import AliasState
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows, alias_rows, base_model_rows, customer_rows
 from services.registry.io.adapter_rows import AdapterFilter

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from services.registry.core import records
-from services.registry.core.aliases import AliasState
 from services.registry.core.defects import LONGEST_FIELD
-from services.registry.core.gate import Report
-from services.registry.core.overrides import Override
+from services.registry.core.deployment.aliases import AliasState
+from services.registry.core.gating.gate import Report
+from services.registry.core.gating.overrides import Override
 from services.registry.core.records import StoredAdapter
 from services.registry.io.notes import Note, fact, removal, value
 from shared.contracts import catalog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from services.registry.core.evaluation import order_replicas
+from services.registry.core.gating.evaluation import order_replicas
 from services.registry.core.records import StoredAdapter, adapter_record
 from shared.bus.port import AskFailed, Bus, BusUnavailable, DeadlineExceeded, NoResponders
 from shared.contracts import catalog

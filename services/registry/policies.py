@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.registry.attendance import AttendancePolicy
-from services.registry.deployments import DeploymentPolicy
-from services.registry.outcomes import RegistrationPolicy
-from services.registry.residency import ResidencyPolicy
+from services.registry.deployment.deployments import DeploymentPolicy
+from services.registry.deployment.residency import ResidencyPolicy
+from services.registry.registration.attendance import AttendancePolicy
+from services.registry.registration.outcomes import RegistrationPolicy
 from services.registry.settings import Settings
 
 

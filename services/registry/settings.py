@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.registry.core.sources import Prefixes, prefixes_of
+from services.registry.core.files.sources import Prefixes, prefixes_of
 from shared.store.access import S3Access
 
 PREFIX = "LORAFLEET_REGISTRY_"

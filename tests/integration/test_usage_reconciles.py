@@ -16,13 +16,13 @@ import pytest
 from sqlalchemy import func, select
 
 from services.gateway.usage import SEND_S
+from services.registry.accounting.usage import Usage
+from services.registry.accounting.usage_intake import UsageIntake
 from services.registry.core.usage import DAY_S
 from services.registry.io.changes import Changes
 from services.registry.io.database import Database
 from services.registry.io.meters import Meters
 from services.registry.io.usage_tables import USAGE
-from services.registry.usage import Usage
-from services.registry.usage_intake import UsageIntake
 from shared.runtime.metrics import Metrics
 from tests.support.gateway_world import ALIAS_NAME, FOREIGN_ALIAS, FOREIGN_KEY, KEY, World, body, gateway_world
 from tests.support.registry_watch import eventually

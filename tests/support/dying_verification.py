@@ -11,9 +11,9 @@ import signal
 import sys
 from pathlib import Path
 
-from services.registry import verifications
-from services.registry.core.verify import FileFacts
+from services.registry.core.files.verify import FileFacts
 from services.registry.io.weights import Weights
+from services.registry.registration import verifications
 from shared.bus.memory import MemoryBroker
 from shared.bus.port import Bus
 from tests.support.registry_world import world

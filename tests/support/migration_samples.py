@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from services.registry.core.move_items import Item
-from services.registry.core.moves import Migration
+from services.registry.core.base_migration.move_items import Item
+from services.registry.core.base_migration.moves import Migration
 from tests.support.adapter_files import BASE
 
 OLD, NEW = BASE, msgspec.structs.replace(BASE, base_model_hash="cd" * 32, name="new-base")

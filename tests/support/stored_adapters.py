@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from services.registry.core import lifecycle, records
+from services.registry.core.files.verify import FileFacts
 from services.registry.core.records import StoredAdapter
-from services.registry.core.verify import FileFacts
 from shared.messages.adapters import AdapterRegistered
 from shared.messages.desired import BaseModelRecord
 from tests.support.adapter_files import BASE

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from services.registry.core.description import Surroundings
-from services.registry.core.verify import FileFacts, Limits, verify
+from services.registry.core.files.description import Surroundings
+from services.registry.core.files.verify import FileFacts, Limits, verify
 from services.registry.io.inspection import Inspection
 from tests.support.adapter_files import BASE, announcement, file_of
 

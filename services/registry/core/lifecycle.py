@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from services.registry.core.aliases import Denied
+from services.registry.core.deployment.aliases import Denied
 
 _MOVES: Mapping[str | None, frozenset[str]] = {
     None: frozenset({"registered"}),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from services.registry.core.aliases import AliasState, Candidate, Denied
 from services.registry.core.defects import quoted
-from services.registry.core.description import largest_rank
+from services.registry.core.deployment.aliases import AliasState, Candidate, Denied
+from services.registry.core.files.description import largest_rank
+from services.registry.core.files.terms import applied_terms, as_announced
+from services.registry.core.files.verify import FileFacts
 from services.registry.core.lifecycle import Move
-from services.registry.core.terms import applied_terms, as_announced
-from services.registry.core.verify import FileFacts
 from shared.lora_terms import Applied
 from shared.messages.adapters import AdapterRegistered, Defect
 from shared.messages.aliases import AliasMoved

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from services.registry.core.aliases import Denied
+from services.registry.core.deployment.aliases import Denied
 from shared.messages.desired import TenantRecord
 from shared.messages.identity import TENANT_ID_GRAMMAR, is_tenant_id
 

@@ -12,7 +12,7 @@ from services.registry.core.records import StoredAdapter
 from services.registry.http.exchange import Problem, answer, body, granted, limited, registry_of, rejection
 from services.registry.http.paging import page_size
 from services.registry.io.adapter_rows import AdapterFilter
-from services.registry.outcomes import Rejected
+from services.registry.registration.outcomes import Rejected
 from shared.messages.adapters import STATES, AdapterRegistered
 
 OFFSET = "upload-offset"

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from services.registry.aliasing import OPERATOR
-from services.registry.core.aliases import Change
-from services.registry.core.guards import Guard
+from services.registry.core.deployment.aliases import Change
+from services.registry.core.deployment.guards import Guard
+from services.registry.deployment.aliasing import OPERATOR
 
 _Said = Annotated[str, msgspec.Meta(max_length=1_000)]
 """By whom or why: it stands in events and histories, which carry no essays."""

@@ -9,9 +9,9 @@ import re
 
 from fastapi import APIRouter, Request, Response
 
-from services.registry.alias_decisions import unknown_alias
-from services.registry.aliasing import OPERATOR
-from services.registry.core.aliases import AliasState, Change, Denied
+from services.registry.core.deployment.aliases import AliasState, Change, Denied
+from services.registry.deployment.alias_decisions import unknown_alias
+from services.registry.deployment.aliasing import OPERATOR
 from services.registry.http.alias_bodies import AliasBody, ChangeBody, PromoteBody, SplitBody
 from services.registry.http.exchange import Problem, answer, body, granted, registry_of
 from services.registry.http.paging import page_size

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from services.registry.core.bases import StoredBase
-from services.registry.core.pointers import StillNeeded
+from services.registry.core.base_migration.bases import StoredBase
+from services.registry.core.base_migration.pointers import StillNeeded
 from services.registry.http.bodies import BaseModelBody, KeyBody, TenantBody
 from services.registry.http.exchange import Problem, answer, body, granted, registry_of
 from services.registry.http.paging import page_of, paged

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from services.registry.core.evaluation_sets import LARGEST_SET_BYTES, Policy
-from services.registry.core.overrides import Override
-from services.registry.evaluation_sets import Wanted
+from services.registry.core.gating.evaluation_sets import LARGEST_SET_BYTES, Policy
+from services.registry.core.gating.overrides import Override
+from services.registry.gating.evaluation_sets import Wanted
+from services.registry.gating.results import Posted
 from services.registry.http.adapter_routes import shown
 from services.registry.http.bodies import OverrideBody, PipelineKeyBody
 from services.registry.http.exchange import Problem, answer, body, granted, limited, registry_of, rejection
-from services.registry.results import Posted
 
 LARGEST_PAGE = 1000
 _REPORTS = 10

@@ -9,8 +9,8 @@ import msgspec
 from fastapi import Request, Response
 
 from services.registry.app import Registry
-from services.registry.core.aliases import Denied
-from services.registry.core.unreadable import misfit
+from services.registry.core.deployment.aliases import Denied
+from services.registry.core.files.unreadable import misfit
 from shared.messages.adapters import Defect
 
 T = TypeVar("T")

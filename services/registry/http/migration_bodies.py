@@ -6,11 +6,11 @@ import math
 
 import msgspec
 
-from services.registry.aliasing import OPERATOR
-from services.registry.core.move_plan import Terms
-from services.registry.core.moves import Turn
+from services.registry.base_migration.move_planning import Route
+from services.registry.core.base_migration.move_plan import Terms
+from services.registry.core.base_migration.moves import Turn
+from services.registry.deployment.aliasing import OPERATOR
 from services.registry.http.exchange import Problem
-from services.registry.move_planning import Route
 
 
 class TurnBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

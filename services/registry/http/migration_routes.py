@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from services.registry.base_moves import Story
-from services.registry.core.move_items import ITEM_STATES, Item
-from services.registry.core.move_plan import Terms
-from services.registry.core.moves import Migration
-from services.registry.core.pointers import StillNeeded
+from services.registry.base_migration.base_moves import Story
+from services.registry.base_migration.move_planning import Route
+from services.registry.base_migration.moving import Moving
+from services.registry.core.base_migration.move_items import ITEM_STATES, Item
+from services.registry.core.base_migration.move_plan import Terms
+from services.registry.core.base_migration.moves import Migration
+from services.registry.core.base_migration.pointers import StillNeeded
 from services.registry.http.exchange import Problem, answer, body, granted, registry_of
 from services.registry.http.migration_bodies import CutoverBody, RetryBody, RollbackBody, StartBody, TurnBody, cost_of
 from services.registry.http.paging import page_size
 from services.registry.http.pointing import in_use
 from services.registry.io.migration_rows import ItemFilter
-from services.registry.move_planning import Route
-from services.registry.moving import Moving
 
 _TURNS = {"hold": "held", "resume": "running", "cancel": "cancelled"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.registry.core.pointers import StillNeeded, told
+from services.registry.core.base_migration.pointers import StillNeeded, told
 from services.registry.http.exchange import Problem
 
 

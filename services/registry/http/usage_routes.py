@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from services.registry.accounting.usage import Usage
 from services.registry.core.usage import END_OF_TIME_S, StoredUsage
 from services.registry.http.exchange import Problem, answer, registry_of
 from services.registry.io.usage_rows import UsageFilter
 from services.registry.io.usage_sums import BY, TotalsFilter, WindowsFilter
-from services.registry.usage import Usage
 
 LARGEST_PAGE = 1_000
 SPAN_S = 86_400.0

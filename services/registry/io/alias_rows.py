@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Row, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.core.aliases import AliasState
+from services.registry.core.deployment.aliases import AliasState
 from services.registry.io.rows import columns_of
 from services.registry.io.tables import ALIAS_HISTORY, ALIASES
 from shared.messages.aliases import AliasMoved

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.core.bases import StoredBase
+from services.registry.core.base_migration.bases import StoredBase
 from services.registry.io.rows import EVERYTHING, Page, columns_of
 from services.registry.io.tables import BASE_MODELS
 from shared.messages.desired import BaseModelRecord

@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import Row, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.core.evaluation_sets import EvaluationSet
-from services.registry.core.gate import Report
+from services.registry.core.gating.evaluation_sets import EvaluationSet
+from services.registry.core.gating.gate import Report
 from services.registry.io.evaluation_tables import EVALUATION_REPORTS, EVALUATION_SETS
 from services.registry.io.rows import columns_of
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from services.registry.core.safetensors_header import Tensor
+from services.registry.core.files.safetensors_header import Tensor
 
 _EXPONENTS = {"F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80), "F32": ("<u4", 0x7F800000)}
 """How to read a value as an integer, and its exponent bits: all of them set means NaN or Inf."""

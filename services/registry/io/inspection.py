@@ -7,7 +7,7 @@ import hashlib
 
 import msgspec
 
-from services.registry.core.safetensors_header import (
+from services.registry.core.files.safetensors_header import (
     PREFIX_BYTES,
     Header,
     HeaderError,
@@ -15,7 +15,7 @@ from services.registry.core.safetensors_header import (
     header_bytes,
     parse_header,
 )
-from services.registry.core.verify import FileFacts
+from services.registry.core.files.verify import FileFacts
 from services.registry.io.finite import FiniteScan
 from services.registry.io.weights import Weights
 

@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import Row, and_, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.core.move_items import Item
-from services.registry.core.move_progress import StateCount
-from services.registry.core.moves import OPEN, Migration
+from services.registry.core.base_migration.move_items import Item
+from services.registry.core.base_migration.move_progress import StateCount
+from services.registry.core.base_migration.moves import OPEN, Migration
 from services.registry.io.migration_tables import MIGRATION_ITEMS, MIGRATIONS
 from services.registry.io.pointer_rows import of_base
 from services.registry.io.rows import columns_of

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Column, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.core.move_items import Item, Successor
+from services.registry.core.base_migration.move_items import Item, Successor
 from services.registry.io.tables import ADAPTER_STATES, ADAPTERS, ALIAS_HISTORY, ALIASES
 
 PAGE = 200

@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.registry.core.base_migration.moves import OPEN
+from services.registry.core.base_migration.pointers import Pointer
 from services.registry.core.lifecycle import HELD
-from services.registry.core.moves import OPEN
-from services.registry.core.pointers import Pointer
 from services.registry.io.migration_tables import MIGRATIONS
 from services.registry.io.tables import ADAPTERS, ALIASES
 from shared.messages.desired import BaseModelRecord

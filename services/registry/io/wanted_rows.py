@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.core.aliases import GUARD, REGISTRY
+from services.registry.core.deployment.aliases import GUARD, REGISTRY
 from services.registry.io.tables import ADAPTERS, ALIAS_HISTORY, ALIASES
 
 # The announced alias has meant the adapter before, or a person has changed it since the adapter became active. What

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
-from services.registry.core import sources
-from services.registry.core.sources import ObjectSource, PathSource, Prefixes, UploadSource
+from services.registry.core.files import sources
+from services.registry.core.files.sources import ObjectSource, PathSource, Prefixes, UploadSource
 from services.registry.io import weights_files, weights_objects
 from shared.messages.adapters import Defect
 from shared.store.port import ObjectMissing, ObjectStore, weights_key

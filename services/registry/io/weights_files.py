@@ -9,10 +9,10 @@ import stat
 from collections.abc import AsyncIterator, Iterable
 from typing import BinaryIO, cast
 
-from services.registry.core import sources
 from services.registry.core.defects import quoted
-from services.registry.core.peft_config import CONFIG_NAME, LARGEST_CONFIG_BYTES
-from services.registry.core.sources import PathSource
+from services.registry.core.files import sources
+from services.registry.core.files.peft_config import CONFIG_NAME, LARGEST_CONFIG_BYTES
+from services.registry.core.files.sources import PathSource
 from services.registry.io.source_unavailable import SourceUnavailable
 from shared.messages.adapters import Defect
 

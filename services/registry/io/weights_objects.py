@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from services.registry.core import sources
 from services.registry.core.defects import quoted
-from services.registry.core.peft_config import CONFIG_NAME, LARGEST_CONFIG_BYTES
+from services.registry.core.files import sources
+from services.registry.core.files.peft_config import CONFIG_NAME, LARGEST_CONFIG_BYTES
 from services.registry.io.source_unavailable import SourceUnavailable
 from shared.messages.adapters import Defect
 from shared.store.port import ObjectMissing, ObjectStore, StoreUnavailable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from services.registry.core.aliases import GUARD, REGISTRY, Change, Denied
+from services.registry.core.deployment.aliases import GUARD, REGISTRY, Change, Denied
 from services.registry.io import wanted_rows
 from services.registry.io.tables import ALIAS_HISTORY, ALIASES
 from shared.runtime.clock import ManualClock

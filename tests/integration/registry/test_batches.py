@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.batches import Batches
 from services.registry.io import customer_rows
 from services.registry.io.database import Collision, Database, DatabaseUnavailable
+from services.registry.registration.batches import Batches
 from shared.messages.desired import TenantRecord
 from tests.support.registry_world import World
 

@@ -11,8 +11,8 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core import lifecycle, records
-from services.registry.core.aliases import AliasState
-from services.registry.core.guards import Guard
+from services.registry.core.deployment.aliases import AliasState
+from services.registry.core.deployment.guards import Guard
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows, alias_rows, base_model_rows, customer_rows, outbox_rows
 from services.registry.io.adapter_rows import AdapterFilter

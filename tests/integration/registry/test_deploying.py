@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from services.registry.deployment.wanted import want
 from services.registry.io import wanted_rows
-from services.registry.wanted import want
 from shared.bus.port import Ids
 from shared.contracts import catalog
 from shared.messages.identity import key_of

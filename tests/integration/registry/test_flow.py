@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry import verifications
-from services.registry.core import evaluation
+from services.registry.core.files.verify import FileFacts
+from services.registry.core.gating import evaluation
 from services.registry.core.records import StoredAdapter
-from services.registry.core.verify import FileFacts
 from services.registry.io import adapter_rows
 from services.registry.io.weights import Weights
+from services.registry.registration import verifications
 from shared.bus.port import Bus
 from shared.contracts import catalog
 from shared.messages.adapters import EffectMismatch

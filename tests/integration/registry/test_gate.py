@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 
-from services.registry import gate
-from services.registry.core.evaluation import Verdict
-from services.registry.core.evaluation_sets import Policy
-from services.registry.core.gate import CaseReport, Scores
+from services.registry.core.gating.evaluation import Verdict
+from services.registry.core.gating.evaluation_sets import Policy
+from services.registry.core.gating.gate import CaseReport, Scores
+from services.registry.gating import gate
 from shared.contracts import catalog
 from shared.messages.completions import CasePrompt
 from shared.messages.pools import pool_id

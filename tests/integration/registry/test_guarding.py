@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.registry.guarding import Guarding, GuardPolicy
+from services.registry.deployment.guarding import Guarding, GuardPolicy
 from services.registry.io import usage_ledger, wanted_rows
 from shared.contracts import catalog
 from shared.messages.adapters import EffectMismatch

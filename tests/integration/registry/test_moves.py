@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from services.registry.core.moves import Migration
+from services.registry.core.base_migration.moves import Migration
 from shared.contracts import catalog
 from tests.support.registry_place import Place
 from tests.support.registry_watch import Heard, record_is, value_is
@@ -202,8 +202,8 @@ async def test_no_alias_leaves_a_pool_that_serves_for_one_that_does_not(place: P
 async def test_the_end_takes_as_many_calls_as_it_needs_and_can_be_called_off(
     place: Place, fleet: TwoPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.registry.move_endings.PAGE", 1)
-    monkeypatch.setattr("services.registry.move_endings._PAGES_A_CALL", 1)
+    monkeypatch.setattr("services.registry.base_migration.move_endings.PAGE", 1)
+    monkeypatch.setattr("services.registry.base_migration.move_endings._PAGES_A_CALL", 1)
     async with two_bases(place) as moved:
         await moved.bring(1, 2, 3, alias=None)
         migration_id = await moved.started()

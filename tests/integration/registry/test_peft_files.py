@@ -13,8 +13,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from services.registry.core.sources import WEIGHTS_NAME
-from services.registry.core.verify import verify
+from services.registry.core.files.sources import WEIGHTS_NAME
+from services.registry.core.files.verify import verify
 from shared.messages.adapters import AdapterRegistered
 from tests.support.adapter_files import BASE, HIDDEN, LAYERS, MLP, announcement
 from tests.support.verifying import AROUND, LIMITS, facts

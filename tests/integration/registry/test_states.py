@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from services.registry import verifications
 from services.registry.core import lifecycle, records
-from services.registry.core.verify import FileFacts
+from services.registry.core.files.verify import FileFacts
 from services.registry.io import adapter_rows
 from services.registry.io.weights import Weights
+from services.registry.registration import verifications
 from shared.contracts import catalog
 from shared.messages.adapters import AdapterLoadFailed
 from shared.messages.identity import key_of

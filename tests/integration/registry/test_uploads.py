@@ -14,7 +14,7 @@ import httpx
 import pytest
 from starlette.requests import ClientDisconnect
 
-from services.registry.uploads import PART_BYTES
+from services.registry.registration.uploads import PART_BYTES
 from shared.runtime.clock import ManualClock
 from tests.support.registry_errors import error_of
 from tests.support.registry_place import Place

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Executable, delete, select, text
 
+from services.registry.accounting.traffic import Traffic
+from services.registry.accounting.usage_intake import UsageIntake
 from services.registry.core.usage import DAY_S
 from services.registry.io import usage_ledger
 from services.registry.io.database import Database, DatabaseUnavailable
 from services.registry.io.meters import Meters
 from services.registry.io.usage_tables import ADAPTER_STATS, TENANT_USAGE, USAGE
-from services.registry.traffic import Traffic
-from services.registry.usage_intake import UsageIntake
 from shared.bus.memory import MemoryBroker
 from shared.contracts.catalog import TRAFFIC, USAGE_RECORDED
 from shared.messages.usage import UsageRecord

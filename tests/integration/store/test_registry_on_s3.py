@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from starlette.requests import ClientDisconnect
 
-from services.registry.uploads import PART_BYTES
+from services.registry.registration.uploads import PART_BYTES
 from shared.runtime.settings import SettingsError
 from shared.store.access import S3Access
 from shared.store.port import weights_key

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.registry.core.alias_moves import decide_deploy, decide_rollback, decide_set, name_fault
-from services.registry.core.aliases import AliasChange, AliasState, Candidate, Change, Denied
+from services.registry.core.deployment.alias_moves import decide_deploy, decide_rollback, decide_set, name_fault
+from services.registry.core.deployment.aliases import AliasChange, AliasState, Candidate, Change, Denied
 
 ALIAS = "acme/support:prod"
 NONE: frozenset[str] = frozenset()

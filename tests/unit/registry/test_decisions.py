@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from services.registry.core import records
-from services.registry.core.bases import decide_base_model
-from services.registry.core.evaluation import judge, order_replicas
+from services.registry.core.base_migration.bases import decide_base_model
+from services.registry.core.gating.evaluation import judge, order_replicas
 from services.registry.core.reconciliation import repair
 from services.registry.core.tenants import tenant_fault
 from shared.messages.desired import ModuleShape, TenantRecord

@@ -8,7 +8,7 @@ import math
 import msgspec
 import pytest
 
-from services.registry.core.verify import verify
+from services.registry.core.files.verify import verify
 from tests.support.adapter_files import BASE, Recipe, announcement, file_of, peft_config
 from tests.support.verifying import AROUND, GOOD, LIMITS, defects, facts, zeros
 

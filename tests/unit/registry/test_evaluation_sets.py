@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.registry.core.evaluation_sets import (
+from services.registry.core.gating.evaluation_sets import (
     LARGEST_CASE_BYTES,
     MOST_CASES,
     EvaluationCase,
@@ -19,7 +19,7 @@ from services.registry.core.evaluation_sets import (
     prompts_of,
     set_id_of,
 )
-from services.registry.core.scoring import score, token_f1
+from services.registry.core.gating.scoring import score, token_f1
 from services.registry.io import case_rules
 from shared.messages.adapters import Defect
 

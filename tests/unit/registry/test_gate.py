@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.registry.core.evaluation_sets import EvaluationCase, EvaluationSet, Policy
-from services.registry.core.gate import (
+from services.registry.core.gating.evaluation_sets import EvaluationCase, EvaluationSet, Policy
+from services.registry.core.gating.gate import (
     Answer,
     CaseReport,
     Scores,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.registry.core.guards import (
+from services.registry.core.deployment.guards import (
     Guard,
     Observed,
     breach,

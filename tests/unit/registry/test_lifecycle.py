@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from services.registry.core import lifecycle
-from services.registry.core.aliases import Denied
+from services.registry.core.deployment.aliases import Denied
+from services.registry.core.gating.overrides import Override, decide_override
 from services.registry.core.lifecycle import IllegalMove, Move
-from services.registry.core.overrides import Override, decide_override
 from services.registry.core.records import StoredAdapter, after_move, registered
 from shared.messages.adapters import STATES
 from shared.messages.operations import Evaluation

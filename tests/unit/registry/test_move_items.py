@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.registry.core import move_items, moves
+from services.registry.core.base_migration import move_items, moves
+from services.registry.core.base_migration.move_items import ITEM_STATES, Item, Seen, Successor, settle
 from services.registry.core.lifecycle import IllegalMove
-from services.registry.core.move_items import ITEM_STATES, Item, Seen, Successor, settle
 from shared.messages.adapters import STATES
 from tests.support.migration_samples import item, migration
 

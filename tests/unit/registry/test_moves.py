@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.registry.core import moves
-from services.registry.core.aliases import Denied
-from services.registry.core.description import check_description
+from services.registry.core.base_migration import moves
+from services.registry.core.base_migration.move_plan import Terms, Use, blocked, decide_start, plan_row, totals
+from services.registry.core.base_migration.move_progress import StateCount, progress
+from services.registry.core.base_migration.moves import Migration, Turn
+from services.registry.core.base_migration.pointers import Pointer, decide_unneeded, told
+from services.registry.core.deployment.aliases import Denied
+from services.registry.core.files.description import check_description
 from services.registry.core.lifecycle import Move
-from services.registry.core.move_plan import Terms, Use, blocked, decide_start, plan_row, totals
-from services.registry.core.move_progress import StateCount, progress
-from services.registry.core.moves import Migration, Turn
-from services.registry.core.pointers import Pointer, decide_unneeded, told
 from services.registry.core.records import StoredAdapter, after_move
 from shared.messages.pools import pool_id
 from tests.support.adapter_files import announcement, file_of

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from services.registry.core.parts import Part, chain, chain_to, part_of, reach
+from services.registry.core.files.parts import Part, chain, chain_to, part_of, reach
 
 DIGEST = "ab" * 32
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.registry.core.aliases import AliasState, Denied
-from services.registry.core.deploying import comes_again
-from services.registry.core.residency import judge_residency, whom_to_ask
+from services.registry.core.deployment.aliases import AliasState, Denied
+from services.registry.core.deployment.deploying import comes_again
+from services.registry.core.deployment.residency import judge_residency, whom_to_ask
 from tests.support.registry_world import summary
 
 REPLICAS = (

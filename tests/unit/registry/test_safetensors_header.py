@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.registry.core.safetensors_header import (
+from services.registry.core.files.safetensors_header import (
     LARGEST_HEADER_BYTES,
     Header,
     HeaderError,

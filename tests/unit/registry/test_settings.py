@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.registry.core.sources import Prefixes
+from services.registry.core.files.sources import Prefixes
 from services.registry.settings import PREFIX, Settings
 from shared.runtime.settings import SettingsError, read
 from tests.support.registry_world import settings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.registry.core.sources import ObjectSource, PathSource, Prefixes, UploadSource, locate
+from services.registry.core.files.sources import ObjectSource, PathSource, Prefixes, UploadSource, locate
 from shared.messages.adapters import Defect
 
 PREFIXES = Prefixes(folders=("/srv/inbox", "/srv/other"), buckets=("s3://models/acme", "s3://b"))

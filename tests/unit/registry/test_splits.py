@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.registry.core.alias_moves import decide_set
-from services.registry.core.aliases import AliasChange, AliasState, Candidate, Change, Denied
-from services.registry.core.guards import Guard
-from services.registry.core.splits import Wish, decide_promote, decide_split, decide_unsplit
+from services.registry.core.deployment.alias_moves import decide_set
+from services.registry.core.deployment.aliases import AliasChange, AliasState, Candidate, Change, Denied
+from services.registry.core.deployment.guards import Guard
+from services.registry.core.deployment.splits import Wish, decide_promote, decide_split, decide_unsplit
 
 ALIAS = "acme/support:prod"
 ASKED = Change(actor="ann")

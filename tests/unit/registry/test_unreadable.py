@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.registry.core.unreadable import Sender, refusal, sender_of
+from services.registry.core.files.unreadable import Sender, refusal, sender_of
 from shared.contracts import catalog
 from shared.contracts.codec import BadMessage, decode
 from tests.support.adapter_files import announcement, file_of

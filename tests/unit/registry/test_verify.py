@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from services.registry.core.defects import MOST_DEFECTS, defect
-from services.registry.core.verify import Limits, verify
+from services.registry.core.files.verify import Limits, verify
 from tests.support.adapter_files import BASE, Recipe, announcement, file_of, name_of, peft_config
 from tests.support.verifying import AROUND, GOOD, LIMITS, defects, facts, zeros
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.registry.core.sources import PathSource, Prefixes
+from services.registry.core.files.sources import PathSource, Prefixes
 from services.registry.io import weights_files
 from services.registry.io.source_unavailable import SourceUnavailable
 from services.registry.io.weights import WeightsSources, upload_key

@@ -1,0 +1,1 @@
+"""Usage: one row a request, its sums, and who is busy."""

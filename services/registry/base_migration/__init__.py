@@ -1,0 +1,1 @@
+"""Base models, and the move of all adapters from one to another."""

@@ -1,0 +1,1 @@
+"""Base models, and the steps of a move from one to another."""

@@ -1,0 +1,1 @@
+"""What may be wrong with an announcement and its files."""

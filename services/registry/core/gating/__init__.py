@@ -1,0 +1,1 @@
+"""Whom to ask for an evaluation, how cases are scored, and what passes."""

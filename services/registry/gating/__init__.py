@@ -1,0 +1,1 @@
+"""The gate: evaluations on replicas, evaluation sets, results of pipelines, and what they come to."""

@@ -1,0 +1,1 @@
+"""Registration: from an announcement to a verified adapter, and what keeps one from it."""
