@@ -174,6 +174,9 @@ class Replica:
             self._given.ask_to_stop()
 
     def _on_change(self, key: AdapterKey) -> None:
+        record = self._means.records.get(key)
+        if record is not None and record.wanted:
+            self.loader.keeping.forget(key)  # from now on whoever wants it says how long
         self._given.residency.changed(key)
         if self._converging is not None:
             self.convergence.stir()

@@ -81,6 +81,8 @@ class Rush:
         self._customer = customer
         self._open = asyncio.Semaphore(0)
         self._over = asyncio.Event()
+        self.served_by: set[str] = set()
+        """The versions that answered the others of late."""
 
     async def around(self, happens: Callable[[], None]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Adapter id and text of every answer that was open, and of every other one."""
@@ -102,6 +104,7 @@ class Rush:
         heard = [await self._customer.hears()]
         while not self._over.is_set():
             heard.append(await self._customer.hears())
+            self.served_by.add(heard[-1][0])
         return heard
 
 
@@ -114,17 +117,20 @@ def test_c31_an_alias_moves_and_moves_back_under_200_live_streams(
     pipeline.bring(second_folder, "swinging-2")
     wait_answers(acme, alias, first)
 
-    def move_forth_and_back() -> None:
+    def move_forth_and_back(rush: Rush) -> None:
         for adapter_id, marker in (("swinging-2", second), ("swinging-1", first)):
+            rush.served_by.clear()
             pipeline.set_alias(alias, adapter_id)
             wait_answers(acme, alias, marker)
+            eventually(lambda wanted=adapter_id: wanted in rush.served_by, f"{adapter_id} to serve the others, too")
 
     async def play() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         limits, headers = httpx.Limits(max_connections=None), {"authorization": f"Bearer {acme.api_key}"}
         async with httpx.AsyncClient(
             base_url=fleet.connection.url, headers=headers, timeout=60.0, limits=limits, trust_env=False
         ) as http:
-            return await Rush(Customer(http, alias)).around(move_forth_and_back)
+            rush = Rush(Customer(http, alias))
+            return await rush.around(lambda: move_forth_and_back(rush))
 
     held, others = asyncio.run(play())
     assert held == [("swinging-1", first)] * STREAMS

@@ -121,8 +121,8 @@ class Loader:
             raise AdapterUnavailable(f"{record.adapter_id} got no slot within {OPERATION_DEADLINE_S:g} s") from None
 
     async def bring(self, record: AdapterRecord, tier: str) -> None:
-        """Bring it up to `tier` whatever happened before; once this returns it is there (C28), and stays for KEPT_S
-        unless its place is needed.
+        """Bring it up to `tier` whatever happened before; once this returns it is there (C28). One that nobody
+        wants stays for KEPT_S unless its place is needed.
 
         Raises AdapterUnavailable, AdapterFailed, EngineFailed.
         """
@@ -133,7 +133,8 @@ class Loader:
                 (await (await self.queue.acquire(record)).proven()).release()
             else:
                 await self._hold(record, tier)
-        self.keeping.keep(record.key, self._clock.now_s())
+        if not record.wanted:
+            self.keeping.keep(record.key, self._clock.now_s())
 
     async def bring_quietly(self, record: AdapterRecord, tier: str) -> bool:
         """The same in the background, into an empty slot only: False if there was none to be had."""

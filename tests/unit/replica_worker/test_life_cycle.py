@@ -154,6 +154,16 @@ async def test_what_an_operator_has_loaded_stays_for_the_time_that_the_answer_na
     await replica.until(lambda: tier(replica, record) == "remote")
 
 
+async def test_what_was_loaded_for_a_deployment_leaves_once_nobody_wants_it_any_more(replica: Rig) -> None:
+    """The order to load may come before the word that somebody wants it."""
+    record = await replica.register("acme-1", wanted=False)
+    assert (await load(replica, record, "ram")).ok
+    await replica.tell(wanted := msgspec.structs.replace(record, wanted=True))
+    assert (await load(replica, wanted, "ram")).reason == "resident where it was wanted"
+    await replica.tell(record)
+    await replica.until(lambda: tier(replica, record) == "remote")
+
+
 async def test_an_operator_can_unload_what_was_loaded_and_nothing_loads_what_is_retired(replica: Rig) -> None:
     record = await replica.register("acme-1", wanted=False)
     assert (await load(replica, record, "ram")).ok
