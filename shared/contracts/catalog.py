@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.contracts.channel import Channel, Codec, FanOut, Kind, Reader, Service, Stream
 from shared.messages import (
+    activity,
     adapters,
     aliases,
     completions,
@@ -100,7 +101,7 @@ TENANT: Channel[desired.TenantRecord, Any] = Channel(
 ADAPTER: Channel[desired.AdapterRecord, Any] = Channel(
     name="adapter", kind=Kind.STATE, message=desired.AdapterRecord, params=("adapter_hash",),
     summary="A verified adapter: where its weights are and how they apply.",
-    writers=(Service.REGISTRY,), readers=(_PLACEMENT, _WORKERS),
+    writers=(Service.REGISTRY,), readers=(_PLACEMENT, _AUTOSCALER, _WORKERS),
 )  # fmt: skip
 BASE_MODEL: Channel[desired.BaseModelRecord, Any] = Channel(
     name="base_model", kind=Kind.STATE, message=desired.BaseModelRecord, params=("base_model_hash",),
@@ -130,12 +131,22 @@ TRAFFIC: Channel[usage.PoolTraffic, Any] = Channel(
 SCALE_WISH: Channel[desired.ScaleWish, Any] = Channel(
     name="scale_wish", kind=Kind.STATE, message=desired.ScaleWish, params=("pool_id",),
     summary="How many replicas a pool should have, and why.",
-    writers=(Service.PLACEMENT, Service.AUTOSCALER), readers=(_AUTOSCALER, _CONSOLE),
+    writers=(Service.AUTOSCALER,), readers=(_AUTOSCALER, _CONSOLE),
+)  # fmt: skip
+PRESSURE: Channel[desired.PoolPressure, Any] = Channel(
+    name="pressure", kind=Kind.STATE, message=desired.PoolPressure, params=("pool_id",),
+    summary="The adapters of a pool do not fit its replicas: a wish for more, and why.",
+    writers=(Service.PLACEMENT,), readers=(_AUTOSCALER, _CONSOLE),
+)  # fmt: skip
+LEASE: Channel[desired.Lease, Any] = Channel(
+    name="lease", kind=Kind.STATE, message=desired.Lease, params=("role",),
+    summary="Who acts in a role of which only one may: the leader of placement, of the autoscaler.",
+    writers=(Service.PLACEMENT, Service.AUTOSCALER), readers=(_PLACEMENT, _AUTOSCALER, _CONSOLE),
 )  # fmt: skip
 DRAIN: Channel[desired.DrainOrder, Any] = Channel(
     name="drain", kind=Kind.STATE, message=desired.DrainOrder, params=("replica_id",),
     summary="Ask one replica to finish and take nothing new.",
-    writers=(Service.AUTOSCALER, Service.CONSOLE), readers=(_ONE_WORKER, _PLACEMENT),
+    writers=(Service.AUTOSCALER, Service.CONSOLE), readers=(_ONE_WORKER, _PLACEMENT, _AUTOSCALER),
 )  # fmt: skip
 
 # Telemetry.
@@ -154,6 +165,11 @@ GATEWAY_REPORT: Channel[reports.GatewayReport, Any] = Channel(
     name="gateway.report", kind=Kind.TELEMETRY, message=reports.GatewayReport, params=("gateway_id",),
     summary="A gateway's figures, every second, and thereby its lease on its requests.",
     writers=(Service.GATEWAY,), readers=(_WORKERS, _AUTOSCALER, _CONSOLE),
+)  # fmt: skip
+GATEWAY_ACTIVITY: Channel[activity.GatewayActivity, Any] = Channel(
+    name="gateway.activity", kind=Kind.TELEMETRY, message=activity.GatewayActivity, params=("gateway_id",),
+    summary="What customers asked one gateway for in the last second, by adapter.",
+    writers=(Service.GATEWAY,), readers=(_PLACEMENT, _AUTOSCALER, _CONSOLE),
 )  # fmt: skip
 FLEET_METRICS: Channel[reports.FleetMetrics, Any] = Channel(
     name="fleet.metrics", kind=Kind.TELEMETRY, message=reports.FleetMetrics,
@@ -239,8 +255,9 @@ CHANNELS: tuple[Channel[Any, Any], ...] = (
     ADAPTER_REGISTERED, ADAPTER_VERIFIED, ADAPTER_REJECTED, ADAPTER_EVALUATING, ADAPTER_EVALUATED,
     ADAPTER_ACTIVATED, ADAPTER_FAILED, ADAPTER_RETIRED, ADAPTER_EFFECT_MISMATCH, ADAPTER_LOAD_FAILED,
     ADAPTER_RETRAIN_REQUESTED, ALIAS_MOVED, MIGRATION_MOVED, USAGE_RECORDED,
-    ALIAS, API_KEY, TENANT, ADAPTER, BASE_MODEL, MEMBERSHIP, OWNER_COUNT, ASSIGNMENT, TRAFFIC, SCALE_WISH, DRAIN,
-    REPLICA_REPORT, REPLICA_RESIDENCY, GATEWAY_REPORT, FLEET_METRICS,
+    ALIAS, API_KEY, TENANT, ADAPTER, BASE_MODEL, MEMBERSHIP, OWNER_COUNT, ASSIGNMENT, TRAFFIC, SCALE_WISH, PRESSURE,
+    LEASE, DRAIN,
+    REPLICA_REPORT, REPLICA_RESIDENCY, GATEWAY_REPORT, GATEWAY_ACTIVITY, FLEET_METRICS,
     GENERATE, CANCEL, REPLAY, LOAD, UNLOAD, STATE, EVALUATE, COMPLETE, FINGERPRINT, FLEET, OWNERS,
     ANSWER, FRAME,
 )  # fmt: skip

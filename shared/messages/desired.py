@@ -80,6 +80,8 @@ class AdapterRecord(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     effects: tuple[AdapterEffect, ...] = ()
     wanted: bool = True
+    pinned: bool = False
+    """An operator wants it in a slot of every owner, whatever its traffic."""
 
     @property
     def key(self) -> AdapterKey:
@@ -163,10 +165,37 @@ class AssignmentShard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScaleWish(msgspec.Struct, frozen=True, kw_only=True):
+    """How many replicas a pool should have. `drain` names those that are on their way out, so that whoever carries
+    the wish out removes them and no others; `epoch` is the fencing epoch of the autoscaler that says so."""
+
     pool_id: str
     desired: int
     reason: str
     at_s: float = 0.0
+    drain: tuple[str, ...] = ()
+    epoch: int = 0
+
+
+class PoolPressure(msgspec.Struct, frozen=True, kw_only=True):
+    """Placement's word to the autoscaler: the adapters of a pool do not fit its replicas. `replicas` is how many
+    would do; 0: all is well."""
+
+    pool_id: str
+    replicas: int
+    reason: str
+    at_s: float = 0.0
+    epoch: int = 0
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who acts in a role of which only one may. The holder rewrites it, `beat` higher each time; whoever sees it
+    unchanged for `ttl_s` of its own clock may take it, with the next `epoch`, by compare-and-set."""
+
+    role: str
+    holder: str
+    epoch: int
+    beat: int
+    ttl_s: float
 
 
 class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,8 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     """Loads of this incarnation that did not do what is on record, those that a second try healed included."""
     quarantined: int = 0
     """Adapters that this replica refuses because a second try did not heal them."""
+    capacity_tokens_per_s: float = 0.0
+    """Completion tokens a second with every row taken, as its own steps of lately show. 0: not known yet."""
 
 
 class ResidencyEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +108,17 @@ class PoolMetrics(msgspec.Struct, frozen=True, kw_only=True):
     tokens_in_flight: int
     tokens_per_s: float
     evictions_per_min: float
+    pending: int = 0
+    """Replicas that are wished for and do not serve yet."""
+    queue_s: float = 0.0
+    """How long the waiting work would take."""
+    capacity_tokens_per_s: float = 0.0
+    """Of the replicas that serve."""
+    late_share: float = 0.0
+    """First tokens of the last minutes that came after the objective, 0 to 1."""
+    usd_per_hour: float = 0.0
+    usd_per_million_tokens: float | None = None
+    """What the last minutes' completion tokens cost; None without any."""
 
 
 class FleetMetrics(msgspec.Struct, frozen=True, kw_only=True):
