@@ -14,6 +14,7 @@ from services.registry.accounting.usage import Usage
 from services.registry.accounting.usage_intake import PRUNE_S, UsageIntake
 from services.registry.adapters import Adapters
 from services.registry.app import Registry
+from services.registry.attendance import Attendance, Work
 from services.registry.base_migration.base_models import BaseModels
 from services.registry.base_migration.moving import moving
 from services.registry.customers import Customers
@@ -22,7 +23,7 @@ from services.registry.deployment.deployments import Deployments
 from services.registry.deployment.guarding import Guarding, GuardPolicy
 from services.registry.deployment.residency import Residencies
 from services.registry.deployment.wanted import Wanted
-from services.registry.fleet import Fleet, FleetPolicy
+from services.registry.fleet import Fleet
 from services.registry.gating.evaluating import evaluating
 from services.registry.gating.evaluations import Evaluations
 from services.registry.gating.gate import Gate
@@ -34,16 +35,15 @@ from services.registry.io.database import Database, DatabasePolicy, DatabaseUrlE
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
 from services.registry.registration.announcements import Announcements
-from services.registry.registration.attendance import Attendance, Work
 from services.registry.registration.complaints import Complaints
 from services.registry.registration.deadlines import Deadlines
 from services.registry.registration.hindrances import Hindrances
 from services.registry.registration.lost_bytes import LostBytes
 from services.registry.registration.registrations import Registrations
 from services.registry.registration.resumption import Resumption
-from services.registry.registration.uploads import UploadPolicy, Uploads
+from services.registry.registration.uploads import Uploads
 from services.registry.registration.verifications import Shelf, Verifications
-from services.registry.relay import Relay, RelayPolicy
+from services.registry.relay import Relay
 from services.registry.settings import PREFIX, Settings
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
@@ -72,7 +72,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     """Raises SettingsError for a URL that names nothing."""
     meters = Meters(metrics)
     database, store = _database(settings), _store(settings)
-    fleet = Fleet(bus, _fleet_policy(settings))
+    fleet = Fleet(bus, policies.fleet(settings))
     shelf = Shelf(sources=WeightsSources(store, settings.weights_from, _buckets(settings)), store=store)
     verifications = Verifications(database, shelf, clock, policies.registration(settings), meters)
     registrations = Registrations(database, verifications, clock, policies.registration(settings), meters)
@@ -80,10 +80,11 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     gate = Gate(database, Questions(fleet))
     resumption = Resumption(database, verifications, hindrances)
     evaluations = Evaluations(database, gate, verdicts, clock, hindrances)
-    relay = Relay(bus, database, clock, _relay_policy(settings), meters)
-    uploads = Uploads(store, clock, _upload_policy(settings))
+    relay = Relay(bus, database, clock, policies.relay(settings), meters)
+    uploads = Uploads(store, clock, policies.uploads(settings))
     intake = UsageIntake(bus, database, clock, meters, settings.usage_keep_s)
     aliasing = Aliasing(database, clock, Residencies(fleet, clock, policies.residency(settings)))
+    deployments = Deployments(database, aliasing, clock, settings.deployment_deadline_s)
     moves = moving(database, fleet, aliasing, clock, settings.retrain_deadline_s)
     registry = Registry(
         registrations=registrations,
@@ -107,11 +108,11 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         *_telling(settings, relay, clock),
         verifications,
         registrations,
-        *_attending(settings, database, (resumption, evaluations), clock, hindrances),
+        *_attending(settings, database, (resumption, evaluations, deployments), clock, hindrances),
         periodically(clock, settings.deadline_sweep_s, Deadlines(database, clock, hindrances, meters).sweep),
         Announcements(bus, registrations, meters, database.changes),
         Complaints(bus, LostBytes(database, store, clock, meters)),
-        *_deploying(settings, database, fleet, aliasing, clock),
+        *_guarding(settings, database, fleet, aliasing, clock),
         periodically(clock, settings.migration_sweep_s, moves.sweep.turn),
         *_counting(intake, Traffic(bus, database, clock), clock),
         periodically(clock, PRUNE_UPLOADS_S, uploads.prune),
@@ -143,16 +144,13 @@ def _attending(
         yield periodically(clock, settings.reconcile_s, attendance.look_again)
 
 
-def _deploying(
+def _guarding(
     settings: Settings, database: Database, fleet: Fleet, aliasing: Aliasing, clock: Clock
 ) -> tuple[Part, ...]:
-    """What deploys by itself, watches over it, and clears up behind it."""
+    """What watches over deployments, and clears up behind them."""
     guarding = Guarding(database, aliasing, fleet, clock, GuardPolicy(probe_s=settings.guard_probe_s))
     wanted = Wanted(database, clock, settings.keep_warm_s)
-    deployments = Deployments(database, aliasing, clock, policies.deployment(settings))
     return (
-        deployments,
-        periodically(clock, settings.reconcile_s, deployments.look),
         periodically(clock, settings.guard_check_s, guarding.check),
         periodically(clock, settings.wanted_sweep_s, wanted.sweep),
         periodically(clock, settings.reconcile_s, wanted.bound),
@@ -180,30 +178,6 @@ def _buckets(settings: Settings) -> dict[str, ObjectStore]:
         return {bucket: store_from_url(bucket, settings) for bucket in settings.weights_from.buckets}
     except ValueError as error:
         raise SettingsError(f"{PREFIX}WEIGHTS_PREFIXES does not fit: {error}") from error
-
-
-def _fleet_policy(settings: Settings) -> FleetPolicy:
-    return FleetPolicy(
-        ask_timeout_s=settings.ask_timeout_s,
-        load_timeout_s=settings.load_timeout_s,
-        evaluate_timeout_s=settings.evaluate_timeout_s,
-    )
-
-
-def _upload_policy(settings: Settings) -> UploadPolicy:
-    return UploadPolicy(
-        largest_file_bytes=settings.largest_file_bytes,
-        keep_parts_s=settings.keep_parts_s,
-        keep_uploads_s=settings.keep_uploads_s,
-    )
-
-
-def _relay_policy(settings: Settings) -> RelayPolicy:
-    return RelayPolicy(
-        retry_s=settings.outbox_retry_s,
-        batch_rows=settings.outbox_batch_rows,
-        keep_published_s=settings.keep_published_s,
-    )
 
 
 async def main() -> None:

@@ -104,10 +104,13 @@ class Attendance:
             del self._running[adapter_id]
 
     async def _advance(self, adapter_id: str) -> bool:
-        """Whatever goes wrong here is tried again; the deadline of the adapter ends it."""
+        """Whatever goes wrong here is tried again; a deadline of the work's or of the adapter's ends it."""
         try:
             async with self._turns, self._database.alone(f"{self._work.name} of {adapter_id}") as granted:
-                return granted and await self._work.advance(adapter_id)
+                finished = granted and await self._work.advance(adapter_id)
+                if finished:
+                    self._hindrances.forget(adapter_id)
+                return finished
         except (DatabaseUnavailable, Collision) as error:
             self._hindrances.note(adapter_id, str(error))
             _log.warning("an adapter waits for the database", error=error)

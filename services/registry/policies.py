@@ -1,11 +1,13 @@
-"""What the settings say about the parts that verify, evaluate and deploy."""
+"""What the settings say about each part."""
 
 from __future__ import annotations
 
-from services.registry.deployment.deployments import DeploymentPolicy
+from services.registry.attendance import AttendancePolicy
 from services.registry.deployment.residency import ResidencyPolicy
-from services.registry.registration.attendance import AttendancePolicy
+from services.registry.fleet import FleetPolicy
 from services.registry.registration.outcomes import RegistrationPolicy
+from services.registry.registration.uploads import UploadPolicy
+from services.registry.relay import RelayPolicy
 from services.registry.settings import Settings
 
 
@@ -29,10 +31,25 @@ def residency(settings: Settings) -> ResidencyPolicy:
     return ResidencyPolicy(deadline_s=settings.residency_deadline_s, short_deadline_s=settings.rollback_residency_s)
 
 
-def deployment(settings: Settings) -> DeploymentPolicy:
-    return DeploymentPolicy(
-        at_once=settings.evaluations_at_once,
-        retry_s=settings.evaluation_retry_s,
-        longest_retry_s=settings.evaluation_longest_retry_s,
-        deadline_s=settings.deployment_deadline_s,
+def fleet(settings: Settings) -> FleetPolicy:
+    return FleetPolicy(
+        ask_timeout_s=settings.ask_timeout_s,
+        load_timeout_s=settings.load_timeout_s,
+        evaluate_timeout_s=settings.evaluate_timeout_s,
+    )
+
+
+def uploads(settings: Settings) -> UploadPolicy:
+    return UploadPolicy(
+        largest_file_bytes=settings.largest_file_bytes,
+        keep_parts_s=settings.keep_parts_s,
+        keep_uploads_s=settings.keep_uploads_s,
+    )
+
+
+def relay(settings: Settings) -> RelayPolicy:
+    return RelayPolicy(
+        retry_s=settings.outbox_retry_s,
+        batch_rows=settings.outbox_batch_rows,
+        keep_published_s=settings.keep_published_s,
     )

@@ -39,19 +39,15 @@ class Evaluations:
     async def advance(self, adapter_id: str) -> bool:
         adapter = await self._evaluating(adapter_id)
         if adapter is None or records.awaits_results(adapter):
-            self._forget(adapter_id)
+            self._attempts.pop(adapter_id, None)
             return True
         found = await self._gate.examine(adapter, self._attempts.setdefault(adapter_id, Attempt()))
         if isinstance(found, str):
             self._hindrances.note(adapter_id, found)
             return False
         await self._verdicts.conclude(adapter_id, found)
-        self._forget(adapter_id)
+        del self._attempts[adapter_id]
         return True
-
-    def _forget(self, adapter_id: str) -> None:
-        self._attempts.pop(adapter_id, None)
-        self._hindrances.forget(adapter_id)
 
     async def _evaluating(self, adapter_id: str) -> StoredAdapter | None:
         """The adapter, marked as being evaluated, or None if it needs nothing any more."""

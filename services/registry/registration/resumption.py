@@ -34,7 +34,6 @@ class Resumption:
         async with self._database.read() as connection:
             adapter = await adapter_rows.find(connection, adapter_id)
             if adapter is None or adapter.status != lifecycle.REGISTERED:
-                self._hindrances.forget(adapter_id)
                 return True
             around = await Sight(connection).around(adapter.announced)
         try:
@@ -43,5 +42,4 @@ class Resumption:
             self._hindrances.note(adapter_id, str(error))
             _log.warning("an adapter waits to be verified", error=error)
             return False
-        self._hindrances.forget(adapter_id)
         return True
