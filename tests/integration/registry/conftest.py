@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What explains statements comes after all that send them."""
-    places = [at for at, item in enumerate(items) if item.path.parent == Path(__file__).parent]
+    places = [at for at, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
     ours = sorted((items[at] for at in places), key=lambda item: item.path.name == "test_queries.py")
     for at, item in zip(places, ours, strict=True):
         items[at] = item

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
-import pytest
 
 from shared.contracts import catalog
 from shared.messages.results import PipelineResults
@@ -15,20 +12,6 @@ from tests.support.registry_watch import alias_is, eventually, heard, record_is
 from tests.support.registry_world import FakeReplica, World
 
 ALIAS = "acme/support:prod"
-
-
-@pytest.fixture
-async def replica(place: Place) -> FakeReplica:
-    [replica] = await place.replicas("replica-a")
-    replica.says = Tongues()
-    return replica
-
-
-@pytest.fixture
-async def here(place: Place, replica: FakeReplica) -> AsyncIterator[World]:
-    async with place.registry() as here:
-        await here.prepare()
-        yield here
 
 
 # -- pipelines -----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -22,20 +22,6 @@ from tests.support.registry_watch import alias_is, heard
 from tests.support.registry_world import FakePlacement, FakeReplica, World, summary
 
 ALIAS = "acme/support:prod"
-
-
-@pytest.fixture
-async def replica(place: Place) -> FakeReplica:
-    [replica] = await place.replicas("replica-a")
-    replica.says = Tongues()
-    return replica
-
-
-@pytest.fixture
-async def here(place: Place, replica: FakeReplica) -> AsyncIterator[World]:
-    async with place.registry() as here:
-        await here.prepare()
-        yield here
 
 
 # -- sets ----------------------------------------------------------------------------------------------
