@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 
 import msgspec
@@ -54,6 +55,7 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
         policies=Policies(
             streams=chosen.streams, routing=chosen.routing, most_waiting_bytes=chosen.most_waiting_bytes
         ),
+        draw=random.random,
     )  # fmt: skip
     conversations = Conversations(desk)
     audience = Audience(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from services.gateway.core.chat import ChatRequest, promised_tokens
@@ -24,7 +26,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
-    """What every conversation works with."""
+    """What every conversation works with. `draw` is uniform from 0 up to 1."""
 
     gateway_id: str
     fleet: Fleet
@@ -32,6 +34,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     records: Records
     clock: Clock
     policies: Policies
+    draw: Callable[[], float]
 
 
 class Conversation:

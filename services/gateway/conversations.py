@@ -10,7 +10,7 @@ from services.gateway.cancels import Cancels
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import streams
 from services.gateway.core.refusal import Refusal
-from services.gateway.core.routing import Question, choose_merged
+from services.gateway.core.routing import Question, route
 from services.gateway.core.stream import (
     Abandon,
     Action,
@@ -138,14 +138,10 @@ class Conversations:
         desk, target, stream = self._desk, conversation.target, conversation.stream
         now_s = desk.clock.now_s()
         question = Question(
-            adapter_id=target.adapter.adapter_id if target.adapter is not None else None,
-            owners=desk.fleet.owners(target.pool_ids[0], target.adapter) if target.adapter is not None else 0,
-            tokens=conversation.tokens,
-            tried=stream.tried,
-        )
-        merged = desk.fleet.candidates(target.merged_pool_ids, target.adapter, now_s)
-        others = desk.fleet.candidates(target.pool_ids, target.adapter, now_s)
-        choice = choose_merged(question, merged, others, desk.policies.routing)
+            adapter=target.adapter, pool_ids=target.pool_ids, tokens=conversation.tokens,
+            tried=frozenset(stream.tried), merged_pool_ids=target.merged_pool_ids,
+        )  # fmt: skip
+        choice = route(desk.fleet, question, desk.policies.routing, now_s, desk.draw())
         return streams.chosen(stream, choice, desk.policies.streams, now_s)
 
     def _ask(self, conversation: Conversation, ask: Ask) -> None:

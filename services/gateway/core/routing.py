@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
-from services.gateway.core.fleet import Candidate
+from services.gateway.core.fleet import Candidate, Fleet
 from shared.hashing import rank
+from shared.messages.identity import AdapterKey
 from shared.messages.reports import TIERS
+
+Strategy = Literal["affinity", "random", "least_loaded", "round_robin"]
+Overflow = Literal["next", "least_loaded"]
 
 
 class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,23 +25,31 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     margin_requests: float = 2.0
     spill_above: float = 0.7
     bound: float = 1.25
+    strategy: Strategy = "affinity"
+    bounded: bool = True
+    overflow: Overflow = "next"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to be placed. `adapter_id` None is the base model; `tokens` is what the request promises to
-    hold and produce; `tried` are the replicas that must not be asked again."""
+    """A request to be placed. `adapter` None is the base model; `pool_ids` are the pools that can answer, and
+    `merged_pool_ids` those whose replicas have nothing but this adapter merged in; `tokens` is what the request
+    promises to hold and produce; `tried` are the replicas that must not be asked again."""
 
-    adapter_id: str | None
-    owners: int
+    adapter: AdapterKey | None
+    pool_ids: tuple[str, ...]
     tokens: int
-    tried: Collection[str] = ()
+    tried: frozenset[str] = frozenset()
+    merged_pool_ids: tuple[str, ...] = ()
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """`reason` is a sentence for the log, `rule` the short stable word that is counted."""
+
     replica_id: str
     pool_id: str
     incarnation: str
     reason: str
+    rule: str
 
 
 class NoChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +59,20 @@ class NoChoice(msgspec.Struct, frozen=True, kw_only=True):
     may_change: bool = False
 
 
+def route(fleet: Fleet, question: Question, policy: RoutingPolicy, now_s: float, draw: float) -> Choice | NoChoice:
+    """Who gets the request. `draw`, from 0 up to 1, is all the chance there is."""
+    merged = fleet.candidates(question.merged_pool_ids, question.adapter, now_s)
+    others = fleet.candidates(question.pool_ids, question.adapter, now_s)
+    owners = fleet.owners(question.pool_ids[0], question.adapter) if question.adapter is not None else 0
+    return choose_merged(question, owners, merged, others, policy)
+
+
 def choose_merged(
-    question: Question, merged: Sequence[Candidate], others: Sequence[Candidate], policy: RoutingPolicy
+    question: Question,
+    owner_count: int,
+    merged: Sequence[Candidate],
+    others: Sequence[Candidate],
+    policy: RoutingPolicy,
 ) -> Choice | NoChoice:
     """A replica that has the adapter `merged` in, while one has a free row; else as for everybody, by `others`.
 
@@ -57,34 +82,38 @@ def choose_merged(
     ready = [c for c in merged if not c.unusable and c.replica_id not in question.tried]
     free = [c for c in ready if c.requests < c.max_rows]
     if free:
-        return _choice(_lightest(free), "this replica has the adapter merged in")
-    choice = choose(question, others, policy)
+        return _choice(_lightest(free), "merged", "this replica has the adapter merged in")
+    choice = choose(question, owner_count, others, policy)
     if isinstance(choice, Choice):
         return choice
     if ready:
-        return _choice(_lightest(ready), "this replica has the adapter merged in, and nobody else can take it")
-    return choose(question, (*merged, *others), policy)
+        return _choice(
+            _lightest(ready), "merged_full", "this replica has the adapter merged in, and nobody else can take it"
+        )
+    return choose(question, owner_count, (*merged, *others), policy)
 
 
-def choose(question: Question, candidates: Sequence[Candidate], policy: RoutingPolicy) -> Choice | NoChoice:
+def choose(
+    question: Question, owner_count: int, candidates: Sequence[Candidate], policy: RoutingPolicy
+) -> Choice | NoChoice:
     """`candidates` are the members of every pool that can serve the request, usable or not."""
     candidates = sorted(candidates, key=lambda candidate: candidate.replica_id)
     usable = [c for c in candidates if not c.unusable and c.replica_id not in question.tried]
     if not usable:
         untried = any(c.replica_id not in question.tried for c in candidates)
         return NoChoice(reason=_why_none(question, candidates), may_change=untried or not question.tried)
-    if question.adapter_id is None:
-        return _choice(_lightest(usable), "the least loaded replica of the base model")
-    order = rank(question.adapter_id, {c.replica_id: c.weight for c in candidates})
+    if question.adapter is None:
+        return _choice(_lightest(usable), "base", "the least loaded replica of the base model")
+    order = rank(question.adapter.adapter_id, {c.replica_id: c.weight for c in candidates})
     full = _full(question, usable, policy)
     fit = {c.replica_id: c for c in usable if c.replica_id not in full}
-    owners = [fit[name] for name in order[: question.owners] if name in fit]
+    owners = [fit[name] for name in order[:owner_count] if name in fit]
     if owners:
         return _among(owners, max(policy.margin_tokens, round(policy.margin_requests * question.tokens)))
-    for name in order[question.owners :]:
+    for name in order[owner_count:]:
         if name in fit:
-            return _choice(fit[name], "no owner can take it: the next in the ranking")
-    return _choice(_lightest(usable), "every replica is overloaded: the least loaded")
+            return _choice(fit[name], "spill_next", "no owner can take it: the next in the ranking")
+    return _choice(_lightest(usable), "overloaded", "every replica is overloaded: the least loaded")
 
 
 def _among(owners: Sequence[Candidate], margin_tokens: int) -> Choice:
@@ -93,8 +122,8 @@ def _among(owners: Sequence[Candidate], margin_tokens: int) -> Choice:
     best = min(owners, key=lambda owner: (_warmth(owner), owner.load_tokens if owner.tier == "gpu" else 0))
     lightest = _lightest(owners)
     if best.load_tokens - lightest.load_tokens > margin_tokens:
-        return _choice(lightest, f"lighter than the {_place(best)} owner by more than {margin_tokens} tokens")
-    return _choice(best, f"the {_place(best)} owner")
+        return _choice(lightest, "margin", f"lighter than the {_place(best)} owner by more than {margin_tokens} tokens")
+    return _choice(best, {"gpu": "resident", "ram": "ram"}.get(best.tier, "first"), f"the {_place(best)} owner")
 
 
 def _warmth(owner: Candidate) -> int:
@@ -124,10 +153,11 @@ def _lightest(candidates: Sequence[Candidate]) -> Candidate:
     return min(candidates, key=lambda candidate: (candidate.load_tokens / candidate.weight, candidate.replica_id))
 
 
-def _choice(candidate: Candidate, reason: str) -> Choice:
+def _choice(candidate: Candidate, rule: str, reason: str) -> Choice:
     return Choice(
-        replica_id=candidate.replica_id, pool_id=candidate.pool_id, incarnation=candidate.incarnation, reason=reason
-    )
+        replica_id=candidate.replica_id, pool_id=candidate.pool_id, incarnation=candidate.incarnation, reason=reason,
+        rule=rule,
+    )  # fmt: skip
 
 
 def _why_none(question: Question, candidates: Sequence[Candidate]) -> str:

@@ -31,7 +31,7 @@ class Life:
         choice = (
             NoChoice(reason="Nobody is there.")
             if replica_id is None
-            else Choice(replica_id=replica_id, pool_id="p", incarnation="i", reason="first")
+            else Choice(replica_id=replica_id, pool_id="p", incarnation="i", reason="first", rule="first")
         )
         return self.take(streams.chosen(self.stream, choice, POLICY, self.now_s))
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from services.gateway.core.fleet import Candidate
 from services.gateway.core.routing import Choice, NoChoice, Question, RoutingPolicy, choose, choose_merged
 from shared.hashing import rank
+from shared.messages.identity import AdapterKey
 
+ADAPTER = AdapterKey(adapter_id="acme-1", digest="a" * 64)
 POLICY = RoutingPolicy(margin_tokens=1_000)
 FIRST, SECOND, THIRD = rank("acme-1", {"r0": 1.0, "r1": 1.0, "r2": 1.0})
 
@@ -25,11 +27,11 @@ def candidate(replica_id: str, **changes: Any) -> Candidate:
 
 
 def question(**changes: Any) -> Question:
-    return msgspec.structs.replace(Question(adapter_id="acme-1", owners=2, tokens=100), **changes)
+    return msgspec.structs.replace(Question(adapter=ADAPTER, pool_ids=("p",), tokens=100), **changes)
 
 
-def chosen(*candidates: Candidate, **changes: Any) -> Choice:
-    choice = choose(question(**changes), candidates, POLICY)
+def chosen(*candidates: Candidate, owners: int = 2, **changes: Any) -> Choice:
+    choice = choose(question(**changes), owners, candidates, POLICY)
     assert isinstance(choice, Choice), choice
     return choice
 
@@ -69,7 +71,7 @@ def test_a_replica_that_holds_it_but_does_not_own_it_is_not_preferred() -> None:
 
 def test_an_owner_that_cannot_be_used_leaves_the_other() -> None:
     assert chosen(*fleet({"unusable": "it drains"}, {})).replica_id == SECOND
-    assert chosen(*fleet({}, {}), tried=(FIRST,)).replica_id == SECOND
+    assert chosen(*fleet({}, {}), tried=frozenset((FIRST,))).replica_id == SECOND
 
 
 def test_without_any_owner_the_next_in_the_ranking_is_taken() -> None:
@@ -93,28 +95,30 @@ def test_a_single_replica_is_never_too_full() -> None:
 
 
 def test_base_requests_go_where_least_is_going_on() -> None:
-    choice = chosen(candidate("r0", load_tokens=5), candidate("r1", load_tokens=4), adapter_id=None)
+    choice = chosen(candidate("r0", load_tokens=5), candidate("r1", load_tokens=4), adapter=None)
     assert (choice.replica_id, choice.reason) == ("r1", "the least loaded replica of the base model")
 
 
 def test_a_heavier_replica_may_carry_more() -> None:
     light, heavy = candidate("r0", load_tokens=5), candidate("r1", load_tokens=8, weight=2.0)
-    assert chosen(light, heavy, adapter_id=None).replica_id == "r1"
+    assert chosen(light, heavy, adapter=None).replica_id == "r1"
 
 
 def test_c41_when_nobody_can_the_reason_names_everyone() -> None:
-    outcome = choose(question(tried=(FIRST,)), fleet({}, {"unusable": "it drains"}, {"unusable": "old"}), POLICY)
+    outcome = choose(
+        question(tried=frozenset((FIRST,))), 2, fleet({}, {"unusable": "it drains"}, {"unusable": "old"}), POLICY
+    )
     assert isinstance(outcome, NoChoice)
     assert f"{FIRST}: already tried" in outcome.reason
     assert f"{SECOND}: it drains" in outcome.reason
-    empty = choose(question(), [], POLICY)
+    empty = choose(question(), 2, [], POLICY)
     assert empty == NoChoice(reason="No replica serves this model's pool at the moment.", may_change=True)
 
 
 def test_waiting_makes_sense_as_long_as_somebody_was_not_tried() -> None:
     everyone = [{"unusable": "it drains"}, {}, {}]
-    all_but_one = choose(question(tried=(SECOND, THIRD)), fleet(*everyone), POLICY)
-    all_of_them = choose(question(tried=(FIRST, SECOND, THIRD)), fleet(*everyone), POLICY)
+    all_but_one = choose(question(tried=frozenset((SECOND, THIRD))), 2, fleet(*everyone), POLICY)
+    all_of_them = choose(question(tried=frozenset((FIRST, SECOND, THIRD))), 2, fleet(*everyone), POLICY)
     assert [outcome.may_change for outcome in (all_but_one, all_of_them) if isinstance(outcome, NoChoice)] == [
         True,
         False,
@@ -149,13 +153,13 @@ def test_only_what_can_be_used_is_chosen_and_always_if_there_is_one(
     members: list[Candidate], tried: set[str], owners: int
 ) -> None:
     usable = {c.replica_id for c in members if not c.unusable} - tried
-    outcome = choose(question(tried=tried, owners=owners), members, POLICY)
+    outcome = choose(question(tried=frozenset(tried)), owners, members, POLICY)
     assert outcome.replica_id in usable if isinstance(outcome, Choice) else not usable
 
 
 @given(candidates)
 def test_the_choice_does_not_depend_on_the_order_of_the_members(members: list[Candidate]) -> None:
-    assert choose(question(), members, POLICY) == choose(question(), members[::-1], POLICY)
+    assert choose(question(), 2, members, POLICY) == choose(question(), 2, members[::-1], POLICY)
 
 
 def merged(**changes: Any) -> Candidate:
@@ -163,47 +167,47 @@ def merged(**changes: Any) -> Candidate:
 
 
 def test_a_replica_with_the_adapter_merged_in_goes_first() -> None:
-    choice = choose_merged(question(), [merged(load_tokens=90_000, requests=7)], fleet({"tier": "gpu"}, {}), POLICY)
+    choice = choose_merged(question(), 2, [merged(load_tokens=90_000, requests=7)], fleet({"tier": "gpu"}, {}), POLICY)
     assert choice == Choice(
-        replica_id="m0", pool_id="p-m", incarnation="i", reason="this replica has the adapter merged in"
+        replica_id="m0", pool_id="p-m", incarnation="i", reason="this replica has the adapter merged in", rule="merged"
     )
 
 
 def test_of_two_merged_replicas_the_lighter_one_with_a_free_row() -> None:
     other = msgspec.structs.replace(merged(load_tokens=5), replica_id="m1")
     for full, expected in ((1, "m0"), (8, "m1")):
-        choice = choose_merged(question(), [merged(load_tokens=1, requests=full), other], (), POLICY)
+        choice = choose_merged(question(), 2, [merged(load_tokens=1, requests=full), other], (), POLICY)
         assert isinstance(choice, Choice)
         assert choice.replica_id == expected
 
 
 def test_without_a_merged_replica_that_can_take_it_owners_are_asked_as_ever() -> None:
     owners = fleet({"tier": "gpu"}, {})
-    expected = choose(question(), owners, POLICY)
+    expected = choose(question(), 2, owners, POLICY)
     for gone in ([], [merged(unusable="its last report is older than 3 s")], [merged(requests=8)]):
-        assert choose_merged(question(), gone, owners, POLICY) == expected
-    refused = question(tried=("m0",))
-    assert choose_merged(refused, [merged()], owners, POLICY) == choose(refused, owners, POLICY)
+        assert choose_merged(question(), 2, gone, owners, POLICY) == expected
+    refused = question(tried=frozenset(("m0",)))
+    assert choose_merged(refused, 2, [merged()], owners, POLICY) == choose(refused, 2, owners, POLICY)
 
 
 def test_another_adapter_with_the_same_bytes_is_not_asked_of_a_merged_replica() -> None:
     other = msgspec.structs.replace(merged(), tier="remote")
     owners = fleet({"tier": "gpu"}, {})
-    assert choose_merged(question(), [other], owners, POLICY) == choose(question(), owners, POLICY)
-    nobody = choose_merged(question(), [other], fleet(*[{"unusable": "it drains"}] * 3), POLICY)
+    assert choose_merged(question(), 2, [other], owners, POLICY) == choose(question(), 2, owners, POLICY)
+    nobody = choose_merged(question(), 2, [other], fleet(*[{"unusable": "it drains"}] * 3), POLICY)
     assert isinstance(nobody, NoChoice)
     assert "m0" not in nobody.reason
 
 
 def test_a_full_merged_replica_is_better_than_none() -> None:
-    choice = choose_merged(question(), [merged(requests=8)], fleet(*[{"unusable": "it drains"}] * 3), POLICY)
+    choice = choose_merged(question(), 2, [merged(requests=8)], fleet(*[{"unusable": "it drains"}] * 3), POLICY)
     assert isinstance(choice, Choice)
     assert (choice.replica_id, choice.pool_id) == ("m0", "p-m")
     assert "nobody else" in choice.reason
 
 
 def test_when_nobody_can_take_it_the_reason_names_merged_replicas_too() -> None:
-    nobody = choose_merged(question(), [merged(unusable="it drains")], fleet(*[{"unusable": "x"}] * 3), POLICY)
+    nobody = choose_merged(question(), 2, [merged(unusable="it drains")], fleet(*[{"unusable": "x"}] * 3), POLICY)
     assert isinstance(nobody, NoChoice)
     assert "m0: it drains" in nobody.reason
     assert nobody.may_change

@@ -221,4 +221,4 @@ def offered(replica_id: str | None, stream: Stream) -> Choice | NoChoice:
     if replica_id is None or not free:
         return NoChoice(reason="Nobody is there.", may_change=not stream.tried)
     chosen = replica_id if replica_id in free else free[0]
-    return Choice(replica_id=chosen, pool_id="p", incarnation="i", reason="")
+    return Choice(replica_id=chosen, pool_id="p", incarnation="i", reason="", rule="")
