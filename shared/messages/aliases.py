@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-ALIAS_CHANGES = ("set", "rollback", "auto_rollback", "split", "promote", "unsplit", "remove")
+ALIAS_CHANGES = ("set", "rollback", "auto_rollback", "split", "promote", "unsplit", "unguard", "remove")
 
 
 class AliasMoved(msgspec.Struct, frozen=True, kw_only=True):

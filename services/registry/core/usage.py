@@ -16,13 +16,18 @@ FAULTLESS = (
 """Outcomes that say nothing against the version: it answered, the client ended it or asked for what cannot be, or
 the gateway was starting, stopping or out of touch. Every other outcome is an error."""
 
+OF_THE_FLEET = ("overloaded", "draining", "no_replica")
+"""Outcomes that the version had no part in: replicas were full, leaving or none. They are errors in sums, but a
+guard counts them as no request at all: it judges the version, and a busy hour would take back a good one."""
+
 WINDOW_S = 60.0
 DAY_S = 86_400.0
 END_OF_TIME_S = 1e11
 
 
 class RecentUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of one adapter that ended since some moment; `ttft_p95_ms` None: none of them had a first token."""
+    """Requests of one adapter that ended since some moment, without those OF_THE_FLEET; `ttft_p95_ms` None: none of
+    them had a first token."""
 
     requests: int
     errors: int

@@ -7,13 +7,13 @@ import asyncio
 import msgspec
 
 from services.registry.core.deployment import guards
-from services.registry.core.deployment.aliases import GUARD, AliasState, Change, Denied
+from services.registry.core.deployment.aliases import GUARD, AliasChange, AliasState, Change, Denied
 from services.registry.core.deployment.guards import Guard, Observed
 from services.registry.core.records import StoredAdapter
+from services.registry.deployment.alias_changes import write_change
 from services.registry.deployment.aliasing import Aliasing
-from services.registry.deployment.wanted import let_go
 from services.registry.fleet import UNANSWERED, Fleet
-from services.registry.io import adapter_rows, alias_rows, outbox_rows, usage_rows
+from services.registry.io import adapter_rows, alias_rows, usage_rows
 from services.registry.io.database import Collision, Database, DatabaseUnavailable
 from shared.bus.port import AskFailed
 from shared.runtime.clock import Clock
@@ -134,20 +134,21 @@ class Guarding:
         if isinstance(outcome, Denied):
             _log.error("a guard could not take back", alias=state.alias, reason=reason, denied=outcome.message)
             if outcome.code != "alias_changed":
-                await self._take_off(state)
+                await self._take_off(state, f"{adapter_id}: {reason}, and the way back is closed: {outcome.message}")
             return
         _log.warning("a guard took back", alias=state.alias, adapter_id=adapter_id, reason=reason)
 
     async def _release(self, state: AliasState, guard: Guard) -> None:
-        if await self._take_off(state):
+        if await self._take_off(state, f"{state.newest_adapter_id} has held for {guard.hold_s:g} s"):
             held_s = f"{guard.hold_s:g} s"
             _log.info("a version has held", alias=state.alias, adapter_id=state.newest_adapter_id, held=held_s)
 
-    async def _take_off(self, state: AliasState) -> bool:
-        """What the guard would have gone back to leaves with it."""
+    async def _take_off(self, state: AliasState, reason: str) -> bool:
+        """What the guard would have gone back to leaves with it; whether nobody had changed the alias meanwhile."""
         async with self._database.write() as connection:
-            if not await alias_rows.take_guard_off(connection, state.alias, state.revision):
+            current = await alias_rows.find(connection, state.alias, to_change=True)
+            if current is None or current.revision != state.revision:
                 return False
-            notes = await let_go(connection, state.kept - state.named)
-            await outbox_rows.append(connection, notes, self._clock.wall_s())
+            unguarded = AliasChange(state=msgspec.structs.replace(current, guard=None), kind="unguard", reason=reason)
+            await write_change(connection, unguarded, Change(actor=GUARD), self._clock.wall_s())
             return True

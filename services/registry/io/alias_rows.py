@@ -85,12 +85,6 @@ async def save(connection: AsyncConnection, state: AliasState, moved: AliasMoved
     await _remember(connection, moved)
 
 
-async def take_guard_off(connection: AsyncConnection, alias: str, revision: int) -> bool:
-    """What the alias means stays; whether it was still at this revision."""
-    at_revision = (ALIASES.c.alias == alias) & (ALIASES.c.revision == revision)
-    return (await connection.execute(update(ALIASES).where(at_revision).values(guard=None))).rowcount > 0
-
-
 async def remove(connection: AsyncConnection, moved: AliasMoved) -> None:
     await connection.execute(delete(ALIASES).where(ALIASES.c.alias == moved.alias))
     await _remember(connection, moved)

@@ -10,7 +10,16 @@ from sqlalchemy import ColumnElement, Select, case, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.traffic import Counted
-from services.registry.core.usage import DAY_S, END_OF_TIME_S, FAULTLESS, RecentUsage, StoredUsage, p95_rank, window_of
+from services.registry.core.usage import (
+    DAY_S,
+    END_OF_TIME_S,
+    FAULTLESS,
+    OF_THE_FLEET,
+    RecentUsage,
+    StoredUsage,
+    p95_rank,
+    window_of,
+)
 from services.registry.io.rows import columns_of
 from services.registry.io.usage_tables import ADAPTER_STATS, USAGE
 from shared.messages.usage import BASE
@@ -89,11 +98,12 @@ def recent_query(adapter_id: str, since_s: float) -> Select[Any]:
         func.count().label("requests"),
         func.coalesce(func.sum(errors), 0).label("errors"),
         func.count(USAGE.c.ttft_ms).label("measured"),
-    ).where(*_since(adapter_id, since_s))
+    ).where(*_since(adapter_id, since_s), USAGE.c.outcome.not_in(OF_THE_FLEET))
 
 
 def ttft_query(adapter_id: str, since_s: float, rank: int) -> Select[Any]:
-    measured = (*_since(adapter_id, since_s), USAGE.c.ttft_ms.is_not(None))
+    ours = USAGE.c.outcome.not_in(OF_THE_FLEET)
+    measured = (*_since(adapter_id, since_s), ours, USAGE.c.ttft_ms.is_not(None))
     return select(USAGE.c.ttft_ms).where(*measured).order_by(USAGE.c.ttft_ms).offset(rank).limit(1)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from services.registry.core.usage import OF_THE_FLEET
 from services.registry.deployment.guarding import Guarding, GuardPolicy
 from services.registry.io import usage_ledger, wanted_rows
 from shared.contracts import catalog
@@ -185,9 +186,23 @@ async def test_a_version_that_has_held_is_guarded_no_more(watched: Watched) -> N
     await watched.clock.advance(1)
     await watched.look()
     state = (await watched.shop.here.admin.get(PATH)).json()
-    assert (state["guard"], state["revision"]) == (None, 2)
+    assert (state["guard"], state["revision"], state["adapter_id"]) == (None, 3, "v2")
+    latest = await watched.latest()
+    assert (latest["change"], latest["actor"], latest["adapter_id"]) == ("unguard", "guard", "v2")
+    assert latest["reason"] == "v2 has held for 60 s"
     await watched.served(5, outcome="no_capacity")
     assert await watched.look() == "v2"
+
+
+async def test_a_full_fleet_speaks_neither_for_nor_against_a_version(watched: Watched) -> None:
+    await watched.deploy(max_error_rate=0.2, minimum_requests=10)
+    for outcome in OF_THE_FLEET:
+        await watched.served(50, outcome=outcome, ttft_ms=None)
+    await watched.served(9, outcome="adapter_failed")
+    assert await watched.look() == "v2"  # too few to judge
+    await watched.served(1)
+    assert await watched.look() == "v1"
+    assert (await watched.latest())["reason"].startswith("v2: 9 of 10 requests")
 
 
 async def test_an_alias_without_a_guard_is_never_touched(watched: Watched) -> None:

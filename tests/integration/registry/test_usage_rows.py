@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from services.registry.core.usage import RecentUsage
+from services.registry.core.usage import OF_THE_FLEET, RecentUsage
 from services.registry.io import usage_ledger, usage_rows, usage_sums
 from services.registry.io.database import Database
 from services.registry.io.usage_rows import UsageFilter
@@ -55,13 +55,14 @@ async def test_records_of_adapters_and_tenants_that_nobody_knows_are_kept(databa
     assert await enter(database, batch(record(adapter_id="deleted", tenant_id="gone"))) == [1]
 
 
-async def test_recent_usage_counts_errors_but_not_what_clients_did_and_takes_the_95th_percentile(
+async def test_recent_usage_is_the_versions_own_and_takes_the_95th_percentile(
     database: Database,
 ) -> None:
     good = [record(f"c{at}", at_s=10.0 + at, ttft_ms=float(at)) for at in range(1, 21)]
     bad = [record("e1", at_s=20.0, ttft_ms=None, outcome="replica_lost")]
     left = [record("l1", at_s=20.0, ttft_ms=None, outcome="client_left")]
-    await enter(database, batch(*good, *bad, *left, record("other", adapter_id="v2", at_s=20.0)))
+    full = [record(f"f{at}", at_s=20.0, ttft_ms=None, outcome=code) for at, code in enumerate(OF_THE_FLEET)]
+    await enter(database, batch(*good, *bad, *left, *full, record("other", adapter_id="v2", at_s=20.0)))
     async with database.read() as connection:
         assert await usage_rows.recent(connection, "v1", 0.0) == RecentUsage(requests=22, errors=1, ttft_p95_ms=19.0)
         assert await usage_rows.recent(connection, "v1", 30.0) == RecentUsage(requests=1, errors=0, ttft_p95_ms=20.0)
