@@ -11,94 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.architecture import honesty, layers, purity, sizes, words
-from tests.support.architecture.layers import Layer
+from tests.support.architecture.house import LAYERS, PLAIN, PURE
 from tests.support.architecture.source import Module, check, read_modules
 
 ROOT = Path(__file__).parent.parent
-
-_ANY = None
-_PLAIN = frozenset({"msgspec"})
-_PURE = ("shared.hashing", "shared.expressions", "shared.lora_names", "shared.lora_terms")
-
-SERVICES = ("gateway", "registry", "placement", "autoscaler", "replica_worker")
-
-LAYERS = (
-    Layer("shared.messages", own=("shared.messages",), others=_PLAIN),
-    Layer("shared.contracts", own=("shared.contracts", "shared.messages"), others=_PLAIN),
-    Layer("shared.hashing", own=(), others=frozenset({"numpy"})),
-    Layer("shared.bus", own=("shared.bus", "shared.contracts", "shared.messages"), others=_PLAIN | {"nats"}),
-    Layer("shared.store", own=("shared.store",), others=_PLAIN | {"boto3", "botocore", "urllib3"}),
-    Layer("shared.runtime", own=("shared.runtime",), others=_PLAIN | {"prometheus_client", "uvicorn", "uvloop"}),
-    # What pipelines and the console hold in hand.
-    Layer(
-        "shared.pipeline",
-        own=("shared.pipeline", "shared.bus", "shared.contracts", "shared.messages"),
-        others=_PLAIN | {"httpx"},
-    ),
-    # The one place in shared/ that computes: worker and console must merge to the same numbers.
-    Layer(
-        "shared.merging",
-        own=("shared.merging", "shared.base_model", "shared.lora_names"),
-        others=_PLAIN | {"torch", "safetensors"},
-    ),
-    Layer("shared.expressions", own=(), others=frozenset({"re2"})),
-    Layer("shared.lora_terms", own=("shared.expressions", "shared.lora_names"), others=_PLAIN),
-    Layer("shared", own=("shared.messages",), others=_PLAIN),
-    Layer(r"services\.\w+\.core", own=("{service}.core", "shared.messages", *_PURE), others=_PLAIN),
-    Layer(r"services\.\w+\.io", own=("{service}.core", "{service}.io", "shared"), others=_ANY),
-    # The engine is a house within the worker: it knows its port, and nothing of tiers, buses or texts.
-    Layer(
-        r"services\.replica_worker\.engine",
-        own=(
-            *("services.replica_worker.engine", "shared.base_model", "shared.lora_names", "shared.merging"),
-            *("shared.messages", "shared.runtime"),
-        ),
-        others=_PLAIN | {"torch", "safetensors", "numpy", "numba", "llvmlite", "triton", "vllm"},
-    ),
-    Layer(
-        r"services\.replica_worker\.text",
-        own=("services.replica_worker.text", "shared.messages"),
-        others=_PLAIN | {"tokenizers", "jinja2"},
-    ),
-    # Tiers move adapters for whoever asks, and know of no request and no bus.
-    Layer(
-        r"services\.replica_worker\.tiers",
-        own=(
-            *(f"services.replica_worker.{name}" for name in ("tiers", "core", "io", "engine.port", "engine.watch")),
-            *("shared.messages", "shared.runtime", "shared.store"),
-        ),
-        others=_PLAIN,
-    ),
-    # `lorafleet up` hands over to the local supervisor.
-    Layer(r"services\.console", own=("services.console", "shared", "infra"), others=_ANY),
-    Layer(r"services\.\w+", own=("{service}", "shared"), others=_ANY),
-    Layer("services", own=()),
-    Layer("infra", own=("infra", "shared"), others=_ANY),
-    # They start fleets of their own.
-    Layer(r"loadtest\.(bench|isolation\w*|registrations)", own=("loadtest", "infra", "shared.messages"), others=_ANY),
-    # The benchmark of engines drives ours by its port, and adapters through the tiers below it.
-    Layer(
-        r"loadtest\.(engine|gpu)_\w+",
-        own=(
-            *("loadtest", "infra", *(f"services.replica_worker.{name}" for name in ("core", "engine", "io"))),
-            *("shared.base_model", "shared.messages", "shared.store"),
-        ),
-        others=_ANY,
-    ),
-    # A whole worker on a bus in memory, to measure what it decides and not what is around it.
-    Layer(
-        r"loadtest\.(thrash|one_replica|cold_\w+|throttled_store)",
-        own=("loadtest", "services.replica_worker", "shared"),
-        others=_ANY,
-    ),
-    Layer(r"loadtest\.registry_\w+", own=("loadtest", "infra", "services.registry", "shared"), others=_ANY),
-    Layer(
-        "loadtest",
-        own=("loadtest", "shared.messages", "shared.hashing", *(f"services.{name}.core" for name in SERVICES)),
-        others=_ANY,
-    ),
-    Layer("tests", own=("tests", "services", "shared", "infra", "loadtest"), others=_ANY),
-)
 
 NATS_HOMES = (r"shared\.bus\.nats\w*", r"infra\.nats(\.\w+)*", r"tests\.(support|integration)\.\w*nats\w*")
 
@@ -149,8 +65,13 @@ def _cores(modules: list[Module]) -> list[Module]:
 
 
 def _is_core(module: Module) -> bool:
-    pure = ("shared/messages/", "shared/contracts/channel.py", "shared/contracts/catalog.py")
-    return "/core/" in module.path or module.path.startswith(pure) or module.name in _PURE
+    pure = (
+        "shared/messages/",
+        "shared/contracts/channel.py",
+        "shared/contracts/catalog.py",
+        "shared/leadership/core.py",
+    )
+    return "/core/" in module.path or module.path.startswith(pure) or module.name in PURE
 
 
 # -- the house as it stands ----------------------------------------------------------------------------
@@ -175,7 +96,7 @@ def test_s3_is_spoken_in_one_place(modules: list[Module]) -> None:
 
 
 def test_an_io_module_speaks_to_one_client_library(modules: list[Module]) -> None:
-    nobody(check(modules, layers.many_clients(FAMILIES, neutral=_PLAIN)))
+    nobody(check(modules, layers.many_clients(FAMILIES, neutral=PLAIN)))
 
 
 def test_cores_are_pure(modules: list[Module]) -> None:
@@ -232,7 +153,7 @@ Rule = Callable[[Module], list[str]]
 
 _LAYERED: Rule = layers.wrong_imports(LAYERS)
 _NATS: Rule = layers.imports_only_in("nats", NATS_HOMES)
-_CLIENTS: Rule = layers.many_clients(FAMILIES, neutral=_PLAIN)
+_CLIENTS: Rule = layers.many_clients(FAMILIES, neutral=PLAIN)
 _WIRING: Rule = purity.constructions(WIRED | {"services.gateway.io.door.Door"})
 
 PLANTED: list[tuple[Rule, str, str]] = [
@@ -241,6 +162,7 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (_LAYERED, "shared/contracts/new.py", "from shared.bus.port import Bus"),
     (_LAYERED, "shared/bus/new.py", "from shared.runtime import clock"),
     (_LAYERED, "shared/bus/new.py", "from services.gateway.core import routing"),
+    (_LAYERED, "shared/leadership/new.py", "from shared.runtime import logs"),
     (_LAYERED, "shared/runtime/new.py", "def f():\n    import services.gateway"),
     (_LAYERED, "shared/store/new.py", "from .. import bus"),
     (_LAYERED, "shared/new.py", "import infra.nats"),
