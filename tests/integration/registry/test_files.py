@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,6 +23,8 @@ from tests.support.registry_place import Place
 from tests.support.registry_watch import Heard
 
 POOL = pool_id(BASE.base_model_hash, 8)
+_LAYERS = 13
+"""Of 32 MiB each."""
 
 
 class Moody:
@@ -105,3 +111,15 @@ async def test_c29_registration_touches_nothing_but_the_adapters_files(
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", no_route, raising=False)
         monkeypatch.setattr("socket.socket.connect", lambda *_: (_ for _ in ()).throw(OSError("no route to host")))
         assert (await here.post(here.announce("v1"))).status_code == 201
+
+
+async def test_memory_stays_flat_while_a_file_of_400_mb_is_checked_and_copied(tmp_path: Path) -> None:
+    with TemporaryDirectory(dir=tmp_path) as folder:  # nobody wants to keep that much of a test that passed
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.support.registering_long", folder, str(_LAYERS),
+            cwd=Path(__file__).parents[3], stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        told, _ = await process.communicate()
+    found = json.loads(told)
+    assert found["size_bytes"] > 400_000_000
+    assert 0 < found["grown_bytes"] < 16 << 20

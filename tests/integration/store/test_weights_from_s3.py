@@ -16,7 +16,7 @@ from shared.store.port import weights_key
 from tests.integration.store.bucket import Bucket
 from tests.integration.store.test_registry_on_s3 import place
 from tests.support.adapter_files import announcement, file_of, peft_config
-from tests.support.long_file import LONG_BYTES, WIDE_BASE, write_long_file
+from tests.support.long_file import LAYER_BYTES, wide_base, write_long_file
 from tests.support.registry_errors import error_of
 from tests.support.registry_world import World
 from tests.support.s3_server import BUCKET
@@ -117,26 +117,20 @@ async def test_a_bucket_that_sends_elsewhere_is_not_followed(tmp_path: Path, buc
     assert strangers == []
 
 
-@pytest.mark.parametrize("place_of_file", ["folder", "bucket"])
-async def test_memory_stays_flat_while_a_long_file_is_checked_and_copied(
-    tmp_path: Path, bucket: Bucket, place_of_file: str
-) -> None:
-    announced = write_long_file(tmp_path / "inbox" / "long.safetensors")
-    prefixes = {"folder": (tmp_path / "inbox").as_uri(), "bucket": f"s3://{BUCKET}/{bucket.prefix}"}
-    if place_of_file == "bucket":
-        with (tmp_path / "inbox" / "long.safetensors").open("rb") as file:
-            pieces = _pieces(iter(lambda: file.read(1 << 20), b""))
-            await bucket.store().put("long.safetensors", pieces, announced.checksum)
-    async with place(tmp_path).registry(**allowing(bucket, weights_prefixes=tuple(prefixes.values()))) as here:
+async def test_memory_stays_flat_while_a_long_object_is_checked_and_copied(tmp_path: Path, bucket: Bucket) -> None:
+    announced, base = write_long_file(tmp_path / "long.safetensors"), wide_base()
+    with (tmp_path / "long.safetensors").open("rb") as file:
+        await bucket.store().put("long.safetensors", _pieces(iter(lambda: file.read(1 << 20), b"")), announced.checksum)
+    async with place(tmp_path).registry(**allowing(bucket)) as here:
         await here.prepare()
-        record = msgspec.to_builtins(WIDE_BASE)
-        assert (await here.admin.put(f"/internal/base-models/{WIDE_BASE.base_model_hash}", json=record)).is_success
+        path = f"/internal/base-models/{base.base_model_hash}"
+        assert (await here.admin.put(path, json=msgspec.to_builtins(base))).is_success
         assert (await here.post(await left(bucket, "v1"))).status_code == 201  # what is made once is made by now
         tracemalloc.start()
-        uri = f"{prefixes[place_of_file]}/long.safetensors"
+        uri = f"s3://{BUCKET}/{bucket.prefix}/long.safetensors"
         answer = await here.post(msgspec.structs.replace(announced, weights_uri=uri))
         peak_bytes = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert answer.status_code == 201, answer.text
-    assert answer.json()["size_bytes"] > LONG_BYTES
+    assert answer.json()["size_bytes"] > LAYER_BYTES
     assert peak_bytes < FLAT_BYTES
