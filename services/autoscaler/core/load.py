@@ -1,0 +1,71 @@
+"""What deciding about a pool looks at: its replicas one by one, and what its customers ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class ReplicaLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica's last word. Whether it is too old to count is for the decision to judge by `heard_at_s`."""
+
+    replica_id: str
+    heard_at_s: float
+    ready: bool = True
+    draining: bool = False
+    running: int = 0
+    queue_depth: int = 0
+    tokens_in_flight: int = 0
+    queued_tokens: int = 0
+    """The part of `tokens_in_flight` that waits; all of `max_tokens` counted, so it errs towards too much."""
+    tokens_per_s: float = 0.0
+    capacity_tokens_per_s: float = 0.0
+    """With every row taken, prompts included as they come; 0: not known yet."""
+    evictions_per_min: float = 0.0
+    slots: int = 0
+    slots_busy: int = 0
+    max_rows: int = 0
+    weight: float = 1.0
+    """Its share of the pool's adapters, as ranking sees it."""
+
+    @property
+    def empty(self) -> bool:
+        return self.running == 0 and self.queue_depth == 0
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """What arrived at all gateways for one pool; refused requests are not counted. `heard` is false while no
+    gateway has said anything: the figures mean nothing then. `short` is over some seconds, the rest over about a
+    minute, `tokens_per_request` and `tokens_per_s` (completion tokens that customers got) over some minutes."""
+
+    heard: bool = False
+    requests_per_s: float = 0.0
+    requests_per_s_short: float = 0.0
+    tokens_per_request: float = 0.0
+    tokens_per_s: float = 0.0
+    late_share: float = 0.0
+    late_share_short: float = 0.0
+
+
+class PoolLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool now. `existing` is what the actuator says is there, started and not heard yet included; None where it
+    cannot know. `removal_order` is the only order in which it can remove, first to go first; None: any.
+    """
+
+    pool_id: str
+    replicas: Mapping[str, ReplicaLoad] = {}
+    existing: frozenset[str] | None = None
+    removal_order: tuple[str, ...] | None = None
+    held: frozenset[str] = frozenset()
+    """Replicas that a person ordered to drain: they are no capacity, and nobody else's business."""
+    demand: Demand = Demand()
+    pressure_replicas: int = 0
+    """How many replicas placement says the pool's adapters need; 0: it says nothing."""
+    pressure_reason: str = ""
+    affordable: int | None = None
+    """How many replicas the budget pays; None: no budget."""
+    wanted: bool = True
+    """False for a merged pool whose customer has become quiet: it is to go."""
+    day_s: float | None = None
+    """Seconds since midnight UTC, for the shape of the day."""
