@@ -136,11 +136,13 @@ class MemoryStore(Generic[M]):
         stored = self._bucket.stored.get(ids)
         return None if stored is None else self._change(ids, stored)
 
-    async def delete(self, *ids: str) -> None:
+    async def delete(self, *ids: str, expected_revision: int | None = None) -> None:
         require_writer(self._service, self._channel)
         self._channel.subject(*ids)
         self._holder.require_connected()
-        if ids in self._bucket.stored and self._bucket.stored[ids].payload is not None:
+        if expected_revision is not None:
+            self._bucket.write(ids, None, expected_revision)
+        elif ids in self._bucket.stored and self._bucket.stored[ids].payload is not None:
             self._bucket.write(ids, None, None)
 
     async def entries(self) -> list[Change[M]]:

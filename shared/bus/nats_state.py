@@ -19,6 +19,8 @@ from shared.contracts.streams import bucket_stream, key_prefix
 
 M = TypeVar("M")
 
+_DELETION = {OPERATION: "DEL"}
+
 
 class NatsStore(Generic[M]):
     """See shared.bus.port.StateStore."""
@@ -51,11 +53,14 @@ class NatsStore(Generic[M]):
         value = read(self._channel, message.data)
         return None if value is None else Change(ids=ids, value=value, revision=_revision(message))
 
-    async def delete(self, *ids: str) -> None:
+    async def delete(self, *ids: str, expected_revision: int | None = None) -> None:
         require_writer(self._service, self._channel)
+        if expected_revision is not None:
+            await store(self._link, self._subject(ids), b"", _DELETION | {EXPECTED_REVISION: str(expected_revision)})
+            return
         message = await self._last(ids)
         if message is not None and not _is_deletion(message):
-            await store(self._link, self._subject(ids), b"", {OPERATION: "DEL"})
+            await store(self._link, self._subject(ids), b"", _DELETION)
 
     async def entries(self) -> list[Change[M]]:
         found: list[Change[M]] = []

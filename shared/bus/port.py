@@ -74,8 +74,9 @@ class StateStore(Protocol[M]):
     async def get(self, *ids: str) -> Change[M] | None:
         """The current value, or None if there is none."""
 
-    async def delete(self, *ids: str) -> None:
-        """Readers see a Change with value None. Deleting what is not there is no error."""
+    async def delete(self, *ids: str, expected_revision: int | None = None) -> None:
+        """Readers see a Change with value None. Deleting what is not there is no error. With `expected_revision`
+        only the value of that revision is deleted; raises RevisionConflict if the key has changed since."""
 
     async def entries(self) -> list[Change[M]]:
         """Every key that has a value now."""

@@ -81,6 +81,21 @@ async def test_a_write_against_an_older_revision_is_refused(world: World) -> Non
     assert (found.value, found.revision) == (tenant(weight=2.0), second)
 
 
+async def test_a_key_is_deleted_as_it_was_or_not_at_all(world: World) -> None:
+    state, heard = (await world.connect("registry")).state(catalog.TENANT), Heard()
+    first = await state.put(tenant(weight=1.0), "t1")
+    second = await state.put(tenant(weight=2.0), "t1")
+    await (await world.connect("gateway")).state(catalog.TENANT).watch(heard)
+    with pytest.raises(RevisionConflict):
+        await state.delete("t1", expected_revision=first)
+    assert (await state.get("t1")) is not None
+    await state.delete("t1", expected_revision=second)
+    assert told(await heard.reach(2)) == [("t1", 2.0), ("t1", None)]
+    with pytest.raises(RevisionConflict):
+        await state.delete("t1", expected_revision=second)
+    assert await state.put(tenant(), "t1", expected_revision=0) > second
+
+
 async def test_revision_0_means_that_the_key_must_not_exist(world: World) -> None:
     state = (await world.connect("registry")).state(catalog.TENANT)
     await state.put(tenant(), "t1", expected_revision=0)
