@@ -6,6 +6,7 @@ import os
 
 from services.placement.app import TURN_S, Placement, PlacementPolicy
 from services.placement.core.membership import MembershipPolicy
+from services.placement.core.tick import TickPolicy
 from services.placement.io.desk import Desk
 from services.placement.io.heard import Heard
 from services.placement.io.ledger import Ledger, epoch_of
@@ -23,14 +24,16 @@ from shared.runtime.settings import read
 
 def policy_of(settings: Settings) -> PlacementPolicy:
     return PlacementPolicy(
-        membership=MembershipPolicy(
-            lost_after_s=settings.lost_after_s,
-            lost_grace_s=settings.lost_grace_s,
-            starting_grace_s=settings.starting_grace_s,
+        tick=TickPolicy(
+            membership=MembershipPolicy(
+                lost_after_s=settings.lost_after_s,
+                lost_grace_s=settings.lost_grace_s,
+                starting_grace_s=settings.starting_grace_s,
+            ),
+            owners=settings.owners,
+            refresh_s=settings.refresh_s,
         ),
-        owners=settings.owners,
         fill_s=settings.fill_s,
-        refresh_s=settings.refresh_s,
     )
 
 
@@ -52,7 +55,7 @@ async def main() -> None:
         Ledger("owner_count", bus.state(OWNER_COUNT), epoch_of),
         Ledger("assignment", bus.state(ASSIGNMENT), epoch_of),
     )
-    placement = Placement(clock, policy, Heard(bus, clock, policy.membership), desk, Meters(metrics))
+    placement = Placement(clock, policy, Heard(bus, clock, policy.tick.membership), desk, Meters(metrics))
     probe = ProbeServer(settings.probe_port, metrics, placement.unready_reason)
     try:
         await run_until_stopped("placement", [probe, placement, periodically(clock, TURN_S, placement.turn)])

@@ -6,16 +6,16 @@ write that fails is made good by the next turn; a turn that finds nothing to do 
 
 from __future__ import annotations
 
+import asyncio
 from typing import TypeVar
 
 import msgspec
 
-from services.placement.assigning import Assigning
 from services.placement.core import decide
-from services.placement.core.decide import Facts
+from services.placement.core.decide import Facts, Stored
 from services.placement.core.fleet import fleet_view, owners_view
-from services.placement.core.heat import HeatPolicy
-from services.placement.core.membership import MembershipPolicy, Standing
+from services.placement.core.shards import ShardChanges
+from services.placement.core.tick import Decision, Memory, TickPolicy, on_tick
 from services.placement.io.desk import Desk
 from services.placement.io.heard import Heard
 from services.placement.io.ledger import Ledger, Superseded
@@ -31,6 +31,9 @@ TURN_S = 0.1
 _JUDGE_S = 1.0
 """How often the clock alone (a silence, the end of a grace) is looked at."""
 
+_LONG_PAIRS = 50_000
+"""Adapters times replicas from which on a decision may take longer than others can wait."""
+
 _NEVER_S = float("-inf")
 
 _log = get_logger(__name__)
@@ -39,12 +42,8 @@ M = TypeVar("M")
 
 
 class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    membership: MembershipPolicy = MembershipPolicy()
-    owners: int = 2
+    tick: TickPolicy = TickPolicy()
     fill_s: float = 1.5
-    refresh_s: float = 60.0
-    """How often plans follow what replicas really hold and how busy adapters are, and what is stored is read anew."""
-    heat: HeatPolicy = HeatPolicy()
 
 
 class Placement:
@@ -56,8 +55,7 @@ class Placement:
         self._heard = heard
         self._desk = desk
         self._meters = meters
-        self._assigning = Assigning(clock, policy.heat, desk, meters)
-        self._standings: dict[str, Standing] = {}
+        self._memory = Memory()
         self._epoch = 0
         self._filled_at_s = 0.0
         self._read_at_s = _NEVER_S
@@ -104,7 +102,7 @@ class Placement:
             await self._reconcile(self._heard.facts())
         except BusUnavailable as error:
             self._heard.changed = True
-            self._assigning.doubt()
+            self._memory = self._memory.doubting()
             _log.warning("not everything could be written; the next turn tries again", error=error)
         except Superseded as error:
             await self._stop_acting(str(error))
@@ -114,41 +112,66 @@ class Placement:
         await self._desk.read()
         self._epoch = self._desk.newest_epoch() + 1
         self._heard.recall(self._desk.stored_memberships().values())
-        self._assigning.recall()
         self._read_at_s = self._clock.now_s()
         self._filled_at_s = self._clock.now_s() + self._policy.fill_s
         await self._desk.open(self._fleet, self._owners, self._on_epoch)
 
     async def _reread(self, now_s: float) -> None:
         """Now and then believe nothing: what was deleted or changed by hand is then put right."""
-        if now_s - self._read_at_s < self._policy.refresh_s:
+        if now_s - self._read_at_s < self._policy.tick.refresh_s:
             return
         await self._desk.read()
         self._read_at_s = now_s
-        self._assigning.doubt()
+        self._memory = self._memory.doubting()
         if self._desk.newest_epoch() > self._epoch:
             raise Superseded(self._successor(self._desk.newest_epoch()))
 
     async def _reconcile(self, facts: Facts) -> None:
-        self._note(decide.judge_all(facts, self._policy.membership))
-        for membership in decide.memberships(self._standings, self._desk.stored_memberships(), self._epoch):
+        with self._meters.plan_s.time():
+            decision = await self._decide(facts)
+        self._note(decision)
+        for membership in decision.memberships:
             await self._write(self._desk.memberships, membership, membership.pool_id)
-        stored_counts = self._desk.stored_owner_counts()
-        for count in decide.owner_counts(facts, self._standings, stored_counts, self._policy.owners):
+        for count in decision.owner_counts:
             await self._write(self._desk.owner_counts, count, count.pool_id)
         # Memberships come first: gateways rank from them at once, and they fence off an older placement.
-        await self._assigning.follow(facts, self._standings, self._epoch, lambda: not self._superseded)
+        await self._assign(decision.shards)
+
+    async def _decide(self, facts: Facts) -> Decision:
+        """Beside the loop where it takes long: a thread's hand-over would be most of a small decision."""
+        asked = self._memory, facts, self._stored(), self._policy.tick, self._epoch
+        if len(facts.adapters) * len(facts.seen) < _LONG_PAIRS:
+            return on_tick(*asked)
+        return await asyncio.to_thread(on_tick, *asked)
+
+    def _stored(self) -> Stored:
+        return Stored(
+            memberships=self._desk.stored_memberships(),
+            owner_counts=self._desk.stored_owner_counts(),
+            shards=self._desk.stored_shards(),
+        )
+
+    async def _assign(self, changes: ShardChanges) -> None:
+        for key, shard in changes.puts:
+            await self._write(self._desk.shards, shard, *key)
+        for key in changes.deletes:
+            if self._superseded:  # a delete is not compared with a revision: nothing else would hold it back
+                return
+            await self._desk.shards.remove(*key)
+        if changes.puts or changes.deletes:
+            _log.info("assignments changed", written=len(changes.puts), deleted=len(changes.deletes))
 
     async def _write(self, ledger: Ledger[M], value: M, *ids: str) -> None:
         if await ledger.write(value, *ids):
             self._meters.wrote(ledger.name)
 
-    def _note(self, standings: dict[str, Standing]) -> None:
-        """Keep the new judgement, and say what changed in it."""
-        for change in decide.phase_changes(self._standings, standings):
-            _log.info("a replica changed", **msgspec.structs.asdict(change))
-        self._standings = standings
-        self._meters.judged(standings)
+    def _note(self, decision: Decision) -> None:
+        """Keep what this turn leaves for the next, and say what it changes."""
+        self._memory = decision.memory
+        for reason in decision.reasons:
+            _log.info("placement changes", reason=reason)
+        self._meters.judged(decision.memory.standings)
+        self._meters.planned(decision.plans)
 
     async def _on_epoch(self, epoch: int) -> None:
         if epoch > self._epoch:
@@ -167,9 +190,9 @@ class Placement:
 
     def _fleet(self, question: AskFleet) -> FleetView:
         facts = self._heard.facts()
-        return fleet_view(facts, decide.judge_all(facts, self._policy.membership), self._assigning.plans, self._epoch)
+        return fleet_view(facts, decide.judge_all(facts, self._policy.tick.membership), self._memory.plans, self._epoch)
 
     def _owners(self, question: AskOwners) -> Owners:
         facts = self._heard.facts()
-        standings = decide.judge_all(facts, self._policy.membership)
+        standings = decide.judge_all(facts, self._policy.tick.membership)
         return owners_view(facts, standings, self._desk.stored_owner_counts(), question)

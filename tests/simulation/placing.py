@@ -20,5 +20,5 @@ def placement_on(bus: Bus, clock: Clock, policy: PlacementPolicy) -> Placement:
         Ledger("owner_count", bus.state(OWNER_COUNT), epoch_of),
         Ledger("assignment", bus.state(ASSIGNMENT), epoch_of),
     )
-    heard = Heard(bus, clock, policy.membership)
+    heard = Heard(bus, clock, policy.tick.membership)
     return Placement(clock, policy, heard, desk, Meters(Metrics("placement")))

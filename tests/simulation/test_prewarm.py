@@ -10,6 +10,7 @@ from loadtest.virtual_time import run_virtually
 from services.placement.app import PlacementPolicy
 from services.placement.core.heat import HeatPolicy
 from services.placement.core.owners import Rankings
+from services.placement.core.tick import TickPolicy
 from shared.messages.desired import AdapterRecord
 from tests.simulation.prewarm_world import Fleet
 from tests.support.tiny_model import tiny_model_once
@@ -17,7 +18,7 @@ from tests.support.tiny_model import tiny_model_once
 ADAPTERS = 1_000
 TOP = 64
 """Those that get at least 40 / 64 requests a second, which is where a class begins."""
-POLICY = PlacementPolicy(owners=1, heat=HeatPolicy(floor_per_s=40.0 / 2**10))
+POLICY = PlacementPolicy(tick=TickPolicy(owners=1, heat=HeatPolicy(floor_per_s=40.0 / 2**10)))
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +59,6 @@ def test_the_busiest_are_fetched_before_the_tail_after_a_start_and_by_a_new_memb
 
 
 def test_without_heat_they_are_not(tmp_path: Path, model_folder: Path) -> None:
-    cold = PlacementPolicy(owners=1, heat=HeatPolicy(floor_per_s=1e9))
+    cold = PlacementPolicy(tick=TickPolicy(owners=1, heat=HeatPolicy(floor_per_s=1e9)))
     for busiest, fetched in run_virtually(first_loads(tmp_path, model_folder, cold)):
         assert len({record.adapter_id for record in fetched} & busiest) < len(busiest) / 2

@@ -6,17 +6,19 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from services.placement.core.membership import (
-    MembershipPolicy,
-    Seen,
-    Standing,
-    judge,
-    membership_of,
-)
+from services.placement.core.demand import Demand
+from services.placement.core.membership import MembershipPolicy, Seen, Standing, judge, membership_of
 from services.placement.core.owners import Rankings
 from services.placement.core.plan import Held, PoolDemand, ReplicaPlan, is_placed, plan
 from services.placement.core.shards import ShardKey, split, still_held
-from shared.messages.desired import AdapterRecord, AssignmentShard, BaseModelRecord, Membership, OwnerCount
+from shared.messages.desired import (
+    AdapterRecord,
+    AssignmentShard,
+    BaseModelRecord,
+    Membership,
+    OwnerCount,
+    PoolPressure,
+)
 from shared.messages.identity import AdapterKey
 from shared.messages.pools import pool_id
 from shared.messages.usage import PoolTraffic
@@ -36,14 +38,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     held: Mapping[str, Held]
     traffic: Mapping[str, PoolTraffic] = {}
     """By pool, as the registry last told it."""
+    activity: Demand = Demand()
+    """As the gateways tell it, with times on the scale of `now_s`."""
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bus holds of placement's own writing, as far as a plan depends on it; and the heats by adapter id."""
+    """What the bus holds of placement's own writing: by pool, and the shards by their keys."""
 
-    owner_counts: Mapping[str, OwnerCount]
-    shards: Mapping[ShardKey, AssignmentShard]
-    heats: Mapping[str, int] = {}
+    memberships: Mapping[str, Membership] = {}
+    owner_counts: Mapping[str, OwnerCount] = {}
+    pressures: Mapping[str, PoolPressure] = {}
+    shards: Mapping[ShardKey, AssignmentShard] = {}
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,35 +117,38 @@ def owner_counts(
     ]
 
 
-def intend(
-    facts: Facts, standings: Mapping[str, Standing], stored: Stored, rankings: Mapping[str, Rankings], epoch: int
-) -> Intent:
+class Plannable(msgspec.Struct, frozen=True, kw_only=True):
+    """What plans depend on besides the facts: `owner_counts` and `rankings` by pool, `heats` by adapter id."""
+
+    standings: Mapping[str, Standing]
+    owner_counts: Mapping[str, OwnerCount]
+    rankings: Mapping[str, Rankings]
+    heats: Mapping[str, int] = {}
+
+
+def intend(facts: Facts, given: Plannable, stored: Mapping[ShardKey, AssignmentShard], epoch: int) -> Intent:
     """Plans of every owner, cut into shards; draining replicas keep what they have and get nothing new."""
     by_pool = _by_pool(facts.adapters.values())
     plans: dict[str, ReplicaPlan] = {}
     shards: dict[ShardKey, AssignmentShard] = {}
-    for pool, ranking in rankings.items():
-        members = {s.replica_id: s.member for s in standings.values() if s.pool_id == pool and s.owns}
+    for pool, ranking in given.rankings.items():
+        members = {s.replica_id: s.member for s in given.standings.values() if s.pool_id == pool and s.owns}
         demand = PoolDemand(
             adapters=by_pool.get(pool, []),
             members=members,
-            owner_count=stored.owner_counts[pool],
+            owner_count=given.owner_counts[pool],
             held=facts.held,
-            heats=stored.heats,
+            heats=given.heats,
         )
         for replica_id, replica_plan in plan(demand, ranking).items():
             plans[replica_id] = replica_plan
             shards |= split(replica_id, pool, epoch, replica_plan.adapters)
     live = {key for key, record in facts.adapters.items() if is_placed(record)}
-    for standing in standings.values():
+    for standing in given.standings.values():
         if standing.phase == "draining":
-            kept = still_held(stored.shards.values(), standing.replica_id, live)
+            kept = still_held(stored.values(), standing.replica_id, live)
             shards |= split(standing.replica_id, standing.pool_id, epoch, kept)
     return Intent(shards=shards, plans=plans)
-
-
-def adapter_ids_by_pool(adapters: Iterable[AdapterRecord]) -> dict[str, list[str]]:
-    return {pool: [record.adapter_id for record in records] for pool, records in _by_pool(adapters).items()}
 
 
 def _by_pool(adapters: Iterable[AdapterRecord]) -> dict[str, list[AdapterRecord]]:

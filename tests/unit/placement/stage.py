@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.placement.app import Placement, PlacementPolicy
+from services.placement.core.tick import TickPolicy
 from shared.bus.memory import MemoryBroker, MemoryBus
 from shared.contracts.catalog import ADAPTER, ASSIGNMENT, MEMBERSHIP, OWNER_COUNT
 from shared.messages.desired import AdapterRecord, Member
@@ -27,7 +28,7 @@ class Stage:
 
     async def place(self, **policy: Any) -> Placement:
         bus = self.broker.connect("placement")
-        placement = placement_on(bus, self.clock, PlacementPolicy(**policy))
+        placement = placement_on(bus, self.clock, PlacementPolicy(tick=TickPolicy(**policy)))
         await placement.start()
         self.placements.append(placement)
         self.buses.append(bus)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.placement.core.decide import Facts, Stored, intend, judge_all, memberships, owner_counts
+from services.placement.core.decide import Facts, Plannable, intend, judge_all, memberships, owner_counts
 from services.placement.core.fleet import fleet_view
 from services.placement.core.membership import MembershipPolicy, observe, owners_weights
 from services.placement.core.owners import Rankings
@@ -29,7 +29,8 @@ STANDINGS = judge_all(FACTS, MembershipPolicy())
 def assigned() -> dict[str, AssignmentShard]:
     counts = {count.pool_id: count for count in owner_counts(FACTS, STANDINGS, {}, 2)}
     rankings = {pool: Rankings(owners_weights(STANDINGS, pool)) for pool in (POOL, MERGED)}
-    intent = intend(FACTS, STANDINGS, Stored(owner_counts=counts, shards={}), rankings, epoch=1)
+    given = Plannable(standings=STANDINGS, owner_counts=counts, rankings=rankings)
+    intent = intend(FACTS, given, {}, epoch=1)
     return {shard.replica_id: shard for shard in intent.shards.values()}
 
 
