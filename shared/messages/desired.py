@@ -131,11 +131,13 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnerCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many owners the adapters of a pool have; `exceptions` names the hot ones."""
+    """How many owners the adapters of a pool have; `exceptions` names the hot ones. Gateways ignore one whose `epoch`,
+    the fencing epoch of the placement that says so, is older than the newest they have seen."""
 
     pool_id: str
     owners: int = 2
     exceptions: Mapping[str, int] = {}
+    epoch: int = 0
 
 
 class AssignedAdapter(msgspec.Struct, frozen=True, kw_only=True):
