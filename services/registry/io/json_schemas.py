@@ -9,7 +9,9 @@ from typing import Any
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import extend
-from referencing import Registry
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
 from services.registry.io.patterns import PatternInvalid, found_in
 
@@ -38,10 +40,14 @@ def schema_fault(schema: Schema) -> str | None:
                 return f"{named[0]} is not served"
             for pattern in _patterns(part):
                 found_in(pattern, "")
+        if (lost := _lost_reference(schema)) is not None:
+            return f"its $ref {lost[:200]!r} leads to no schema in it, and other documents are not read"
     except SchemaError as error:
         return f"it is no JSON schema: {error.message[:200]}"
     except PatternInvalid as error:
         return f"a pattern in it cannot be used: {error}"
+    except ValueError as error:
+        return f"an $id in it is no address: {error}"
     except RecursionError:
         return "it is nested too deeply"
     return None
@@ -128,6 +134,30 @@ _OWN: Mapping[str, Callable[..., Any]] = {
     "additionalProperties": _additional_properties,
     "uniqueItems": _unique_items,
 }
+
+
+def _lost_reference(schema: Schema) -> str | None:
+    """The first reference at which every answer would fail, whatever it says."""
+    root: Resource[Any] = DRAFT202012.create_resource(schema)
+    uri = root.id() or ""
+    known: Registry[Any] = Registry().with_resource(uri, root).crawl()
+    for reference, resolver in _references(root, known.resolver(uri)):
+        try:
+            found = resolver.lookup(reference).contents
+        except (Unresolvable, ValueError, TypeError):  # the latter two where it goes on behind a text or a number
+            return reference
+        if not isinstance(found, dict | bool):
+            return reference
+    return None
+
+
+def _references(part: Resource[Any], around: Any) -> Iterator[tuple[str, Any]]:
+    """Each with what resolves it: an `$id` on the way changes what it is relative to."""
+    resolver = around.in_subresource(part)
+    if isinstance(part.contents, dict) and isinstance(reference := part.contents.get("$ref"), str):
+        yield reference, resolver
+    for inner in part.subresources():
+        yield from _references(inner, resolver)
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
