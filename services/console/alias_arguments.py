@@ -29,7 +29,8 @@ def add_aliases(commands: argparse._SubParsersAction) -> None:
     _condition(promote)
     _conditions_of_guard(promote)
     _change(words, "unsplit", aliases.unsplit, "let no session mean the split's version any more")
-    _change(words, "remove", aliases.remove, "take an alias away")
+    remove = _change(words, "remove", aliases.remove, "take an alias away")
+    remove.add_argument("--force", action="store_true", help="also if some sessions mean another version")
     leaf(words, "list", aliases.listing, "all aliases").add_argument("--tenant")
     leaf(words, "history", aliases.history, "what an alias meant, by whom and why").add_argument("alias")
 

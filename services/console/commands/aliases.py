@@ -100,7 +100,8 @@ def _guard(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _query(arguments: argparse.Namespace) -> str:
-    return urlencode({"by": arguments.by, "reason": arguments.reason})
+    said = {"by": arguments.by, "reason": arguments.reason}
+    return urlencode({**said, "force": "true"} if getattr(arguments, "force", False) else said)
 
 
 def _path(alias: str) -> str:

@@ -95,13 +95,15 @@ class Aliasing:
         return await self._move(decide, change, pinned=True, always=True)
 
     async def remove(self, alias: str, *, change: Change) -> AliasState | Denied:
-        """The alias means nothing any more; what it meant last is returned."""
+        """The alias means nothing any more; what it meant last is returned. A split is not ended in passing."""
         async with self._database.write() as connection:
             current = await alias_rows.find(connection, alias, to_change=True)
             if (fault := alias_moves.expectation_fault(current, alias, change)) is not None:
                 return fault
             if current is None:
                 return alias_decisions.unknown_alias(alias)
+            if (fault := alias_moves.split_fault(current, change)) is not None:
+                return fault
             await write_removal(connection, current, change, self._clock.wall_s())
             return current
 

@@ -100,9 +100,12 @@ def _alias(tenant: str, name: str) -> str:
 
 
 def _asked(request: Request) -> Change:
-    """Of a DELETE, which has no body: by whom and why stand in the query."""
+    """Of a DELETE, which has no body: by whom, why and whether by force stand in the query."""
     said = request.query_params
-    return Change(actor=said.get("by") or OPERATOR, reason=said.get("reason", ""), if_match=_if_match(request))
+    return Change(
+        actor=said.get("by") or OPERATOR, reason=said.get("reason", ""), if_match=_if_match(request),
+        force=said.get("force") == "true",
+    )  # fmt: skip
 
 
 def _if_match(request: Request) -> int | None:

@@ -207,8 +207,17 @@ async def test_a_split_is_not_ended_in_passing(shop: Shop) -> None:
     other = await shop.here.admin.put(f"{PATH}/split", json={"adapter_id": "v3", "percent": 10})
     assert error_of(other, 409)["code"] == "alias_split"
     assert error_of(await shop.here.admin.post("/internal/adapters/v2/retire"), 409)["code"] == "adapter_in_use"
+    assert error_of(await shop.here.admin.delete(PATH), 409)["code"] == "alias_split"
     assert (await shop.put("v3", force=True)).json()["split_adapter_id"] is None
     await shop.is_wanted("v2", False)
+
+
+async def test_a_split_ends_with_its_alias_by_force_only(shop: Shop) -> None:
+    await shop.versions("v1", "v2")
+    await shop.here.admin.put(f"{PATH}/split", json={"adapter_id": "v2", "percent": 10})
+    assert (await shop.here.admin.delete(f"{PATH}?force=true")).json()["adapter_id"] == "v1"
+    for adapter_id in ("v1", "v2"):
+        await shop.is_wanted(adapter_id, False)
 
 
 @pytest.mark.parametrize("ending", ["unsplit", "rollback"])

@@ -72,8 +72,10 @@ def test_every_change_says_by_whom_and_why(admin: list[Asked]) -> None:
 def test_what_ends_something_says_so_in_its_query(admin: list[Asked]) -> None:
     said("unsplit", ALIAS)
     said("remove", ALIAS)
+    said("remove", ALIAS, "--force")
     assert [(one.method, one.path) for one in admin] == [
         ("DELETE", f"{PATH}/split?by=ann&reason=why+not"), ("DELETE", f"{PATH}?by=ann&reason=why+not"),
+        ("DELETE", f"{PATH}?by=ann&reason=why+not&force=true"),
     ]  # fmt: skip
 
 

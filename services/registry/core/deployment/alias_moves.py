@@ -99,6 +99,17 @@ def expectation_fault(current: AliasState | None, alias: str, asked: Change) -> 
     return None
 
 
+def split_fault(current: AliasState | None, asked: Change) -> Denied | None:
+    """Why nobody but who knows of the split may take it away along with what the alias means."""
+    if current is None or current.split_adapter_id is None or asked.force:
+        return None
+    message = (
+        f"{current.split_percent:g} % of the sessions of {current.alias!r} mean {current.split_adapter_id}: promote or "
+        "end the split first, or force it."
+    )
+    return Denied(kind="conflict", code="alias_split", message=message)
+
+
 def not_active(candidate: Candidate, field: str | None) -> Denied:
     message = f"Adapter {candidate.adapter_id} is {candidate.status}; an alias can only mean an active one."
     return Denied(kind="conflict", code="adapter_not_active", message=message, field=field)
@@ -121,12 +132,8 @@ def _set_fault(current: AliasState | None, candidate: Candidate, alias: str, ask
         return fault
     if candidate.status != "active":
         return not_active(candidate, "adapter_id")
-    if current is not None and current.split_adapter_id is not None and not asked.force:
-        message = (
-            f"{current.split_percent:g} % of the sessions of {alias!r} mean {current.split_adapter_id}: promote or end "
-            "the split first, or force it."
-        )
-        return Denied(kind="conflict", code="alias_split", message=message)
+    if (fault := split_fault(current, asked)) is not None:
+        return fault
     stays = current is not None and current.adapter_id == candidate.adapter_id
     way_back = None if current is None else current.previous_adapter_id if stays else current.adapter_id
     return bad_guard(asked, way_back)
