@@ -51,7 +51,7 @@ def answering(answer: Callable[[Asked], Answer]) -> Iterator[str]:
             """Tests print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
