@@ -16,8 +16,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 def shares(popularity: Zipf | Uniform | OneHot, customers: int) -> Floats:
     """The share of calls by rank, `[customers]`, adding up to 1."""
     if isinstance(popularity, Zipf):
-        weights = np.arange(1, customers + 1, dtype=np.float64) ** -popularity.s
-        return weights / weights.sum()
+        weights: Floats = np.arange(1, customers + 1, dtype=np.float64) ** -popularity.s
+        return weights / float(weights.sum())
     if isinstance(popularity, Uniform) or customers == 1:
         return np.full(customers, 1 / customers)
     rest = np.full(customers, (1 - popularity.share) / (customers - 1))

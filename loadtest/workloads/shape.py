@@ -16,17 +16,17 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 # -- who -----------------------------------------------------------------------------------------------
 
 
-class Zipf(_Part, tag="zipf"):
+class Zipf(_Part, frozen=True, kw_only=True, tag="zipf"):
     """The customer of rank k (from 1) has a share ~ 1 / k^s."""
 
     s: float = 1.0
 
 
-class Uniform(_Part, tag="uniform"):
+class Uniform(_Part, frozen=True, kw_only=True, tag="uniform"):
     """Every customer calls as often."""
 
 
-class OneHot(_Part, tag="one_hot"):
+class OneHot(_Part, frozen=True, kw_only=True, tag="one_hot"):
     """The first customer has `share` of all calls; the others share the rest evenly."""
 
     share: float = 0.5
@@ -35,27 +35,27 @@ class OneHot(_Part, tag="one_hot"):
 # -- when ----------------------------------------------------------------------------------------------
 
 
-class Poisson(_Part, tag="poisson"):
+class Poisson(_Part, frozen=True, kw_only=True, tag="poisson"):
     """Independent calls."""
 
 
-class Bursts(_Part, tag="bursts"):
+class Bursts(_Part, frozen=True, kw_only=True, tag="bursts"):
     """Gamma gaps between all calls of the fleet with this coefficient of variation: 1 is Poisson, 8 comes in clumps."""
 
     cv: float = 4.0
 
 
-class Steady(_Part, tag="steady"):
+class Steady(_Part, frozen=True, kw_only=True, tag="steady"):
     """The same gap every time."""
 
 
-class Recorded(_Part, tag="recorded"):
+class Recorded(_Part, frozen=True, kw_only=True, tag="recorded"):
     """Gaps as a trace has them, in its order and over again, stretched to a mean of 1 (loadtest.workloads.trace)."""
 
     gaps: tuple[float, ...]
 
 
-class Day(_Part, tag="day"):
+class Day(_Part, frozen=True, kw_only=True, tag="day"):
     """The rate over a day, a cosine: `rate_per_s` at the peak, `trough` × that half a day later."""
 
     trough: float = 0.3
@@ -63,7 +63,7 @@ class Day(_Part, tag="day"):
     length_s: float = DAY_S
 
 
-class Surge(_Part, tag="surge"):
+class Surge(_Part, frozen=True, kw_only=True, tag="surge"):
     """Everybody calls `factor` times as often for a while."""
 
     at_s: float
@@ -74,11 +74,11 @@ class Surge(_Part, tag="surge"):
 # -- how much ------------------------------------------------------------------------------------------
 
 
-class Fixed(_Part, tag="fixed"):
+class Fixed(_Part, frozen=True, kw_only=True, tag="fixed"):
     tokens: int
 
 
-class LogNormal(_Part, tag="lognormal"):
+class LogNormal(_Part, frozen=True, kw_only=True, tag="lognormal"):
     """`mean` and `cv` are those before the cap, which cuts single lengths down to it."""
 
     mean: float
@@ -86,21 +86,21 @@ class LogNormal(_Part, tag="lognormal"):
     cap: int = 8192
 
 
-class Geometric(_Part, tag="geometric"):
+class Geometric(_Part, frozen=True, kw_only=True, tag="geometric"):
     """As if every token were the last with chance 1 / mean; cut at the cap."""
 
     mean: float
     cap: int = 8192
 
 
-class Lengths(_Part, tag="lengths"):
+class Lengths(_Part, frozen=True, kw_only=True, tag="lengths"):
     """Prompt and output are independent."""
 
     prompt: Fixed | LogNormal | Geometric = Fixed(tokens=750)
     output: Fixed | LogNormal | Geometric = Fixed(tokens=250)
 
 
-class RecordedLengths(_Part, tag="recorded"):
+class RecordedLengths(_Part, frozen=True, kw_only=True, tag="recorded"):
     """Prompt and output of one recorded request, which one by chance (loadtest.workloads.trace)."""
 
     pairs: tuple[tuple[int, int], ...]
@@ -109,20 +109,20 @@ class RecordedLengths(_Part, tag="recorded"):
 # -- what changes --------------------------------------------------------------------------------------
 
 
-class Drift(_Part, tag="drift"):
+class Drift(_Part, frozen=True, kw_only=True, tag="drift"):
     """Ranks rotate: every `every_s` the first `step` customers become the last, and all others move up."""
 
     every_s: float
     step: int = 1
 
 
-class Churn(_Part, tag="churn"):
+class Churn(_Part, frozen=True, kw_only=True, tag="churn"):
     """Aliases move to new versions, so many a second in all, each customer's as likely as another's."""
 
     moves_per_s: float
 
 
-class Rise(_Part, tag="rise"):
+class Rise(_Part, frozen=True, kw_only=True, tag="rise"):
     """One customer calls `more_per_s` times a second more than its share, from `at_s` on."""
 
     tenant: int

@@ -54,6 +54,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _run_local(arguments)
     if arguments.needs == "merge":
         return _run_merge(arguments)
+    if arguments.needs == "plan":
+        return _run_plan(arguments)
     out = Output(arguments.json)
     if arguments.needs == "golden":
         golden.record(arguments, out)
@@ -93,6 +95,13 @@ def _run_local(arguments: argparse.Namespace) -> int:
     from infra.local import commands  # only here: the client commands must work without the engine's packages
 
     return commands.up(arguments.detach) if arguments.run == "up" else commands.down()
+
+
+def _run_plan(arguments: argparse.Namespace) -> int:
+    from services.console.commands import plan  # only here: it computes with numpy, and draws
+
+    plan.run(arguments, Output(arguments.json))
+    return OK
 
 
 def _run_merge(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from services.console.leaves import group as _group
 from services.console.leaves import leaf as _leaf
 from services.console.leaves import plain as _plain
 from services.console.migrate_arguments import add_migrate
+from services.console.plan_arguments import add_plan
 from services.console.usage_arguments import add_usage
 from shared.messages.adapters import STATES
 
@@ -29,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     add_aliases(commands)
     _access(commands)
     add_usage(commands)
+    add_plan(commands)
     _merging(commands)
     add_migrate(commands)
     add_evaluations(commands)

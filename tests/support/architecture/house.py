@@ -66,8 +66,8 @@ LAYERS = (
         ),
         others=PLAIN,
     ),
-    # `lorafleet up` hands over to the local supervisor.
-    Layer(r"services\.console", own=("services.console", "shared", "infra"), others=_ANY),
+    # `lorafleet up` hands over to the local supervisor, `lorafleet plan` to the planner.
+    Layer(r"services\.console", own=("services.console", "shared", "infra", "loadtest.capacity"), others=_ANY),
     Layer(r"services\.\w+", own=("{service}", "shared"), others=_ANY),
     Layer("services", own=()),
     Layer("infra", own=("infra", "shared"), others=_ANY),
