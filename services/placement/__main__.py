@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 from services.placement.app import TURN_S, Placement, PlacementPolicy
 from services.placement.core.membership import MembershipPolicy
 from services.placement.core.tick import TickPolicy
-from services.placement.io.desk import Desk
+from services.placement.io.desk import Desk, Ledgers
 from services.placement.io.heard import Heard
-from services.placement.io.ledger import Ledger, epoch_of
 from services.placement.io.meters import Meters
 from services.placement.settings import PREFIX, Settings
 from shared.bus.nats import BusOptions, connect
-from shared.contracts.catalog import ASSIGNMENT, MEMBERSHIP, OWNER_COUNT
+from shared.contracts.catalog import ASSIGNMENT, LEASE, MEMBERSHIP, OWNER_COUNT
+from shared.leadership.leader import Leader
+from shared.leadership.ledger import Ledger
 from shared.runtime import logs
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import Metrics
@@ -49,16 +51,19 @@ async def main() -> None:
     bus = await connect(options)
     clock, metrics = SystemClock(), Metrics("placement")
     policy = policy_of(settings)
-    desk = Desk(
-        bus,
-        Ledger("membership", bus.state(MEMBERSHIP), epoch_of),
-        Ledger("owner_count", bus.state(OWNER_COUNT), epoch_of),
-        Ledger("assignment", bus.state(ASSIGNMENT), epoch_of),
+    leader = Leader(bus.state(LEASE), clock, role="placement", holder=f"{settings.instance}-{secrets.token_hex(4)}")
+    ledgers = Ledgers(
+        memberships=Ledger("membership", bus.state(MEMBERSHIP), leader.may_act),
+        owner_counts=Ledger("owner_count", bus.state(OWNER_COUNT), leader.may_act),
+        shards=Ledger("assignment", bus.state(ASSIGNMENT), leader.may_act),
     )
+    desk = Desk(bus, leader, ledgers)
     placement = Placement(clock, policy, Heard(bus, clock, policy.tick.membership), desk, Meters(metrics))
-    probe = ProbeServer(settings.probe_port, metrics, placement.unready_reason)
+    probe = ProbeServer(settings.probe_port, metrics, placement.unready_reason, status=placement.status)
+    # The lease is given up last: until then this placement may have something under way.
+    lease = (leader, periodically(clock, leader.turn_s, leader.turn))
     try:
-        await run_until_stopped("placement", [probe, placement, periodically(clock, TURN_S, placement.turn)])
+        await run_until_stopped("placement", [probe, *lease, placement, periodically(clock, TURN_S, placement.turn)])
     finally:
         await bus.close()
 

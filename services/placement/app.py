@@ -2,6 +2,9 @@
 
 Level-triggered: every turn compares what should be stored with what is, and writes the difference. A
 write that fails is made good by the next turn; a turn that finds nothing to do writes nothing.
+
+Of several placements the one that holds the lease writes and answers. The others decide as well, so that whichever
+takes over goes on from where the fleet is.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from services.placement.core.shards import ShardChanges
 from services.placement.core.tick import Decision, Memory, TickPolicy, on_tick
 from services.placement.io.desk import Desk
 from services.placement.io.heard import Heard
-from services.placement.io.ledger import Ledger, Superseded
 from services.placement.io.meters import Meters
 from shared.bus.port import BusUnavailable
+from shared.leadership.ledger import Fenced, Ledger, NotLeading, Superseded
 from shared.messages.operations import AskFleet, AskOwners, FleetView, Owners
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
@@ -38,7 +41,7 @@ _NEVER_S = float("-inf")
 
 _log = get_logger(__name__)
 
-M = TypeVar("M")
+M = TypeVar("M", bound=Fenced)
 
 
 class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,64 +60,85 @@ class Placement:
         self._meters = meters
         self._memory = Memory()
         self._epoch = 0
+        """Of the lease under which this placement acts; 0: it stands by."""
         self._filled_at_s = 0.0
         self._read_at_s = _NEVER_S
         self._judged_at_s = _NEVER_S
-        self._superseded = ""
 
     async def start(self) -> None:
-        """Hear everything, and claim the next epoch. Raises BusUnavailable; nothing was written then, and
+        """Hear everything, and contend for the lease. Raises BusUnavailable; nothing was written then, and
         nothing is left running."""
         try:
             await self._listen()
         except BaseException:
             await self.stop()
             raise
-        _log.info("placement listens", epoch=self._epoch, fill_s=self._policy.fill_s)
+        _log.info("placement listens", fill_s=self._policy.fill_s)
 
     async def stop(self) -> None:
         await self._desk.close()
         await self._heard.stop()
 
     def unready_reason(self) -> str | None:
-        """For the probe: None while this placement acts."""
-        if self._superseded:
-            return self._superseded
+        """For the probe: None while this placement acts or could."""
         if not self._desk.connected:
             return "the bus cannot be reached"
         if self._judged_at_s == _NEVER_S:
             return "its view of the fleet has not filled yet"
         return None
 
+    def status(self) -> str:
+        """For the probe, once it is ready."""
+        return f"leads with epoch {self._epoch}" if self._epoch else "stands by"
+
     async def turn(self) -> None:
         """Act if something changed or a second has passed."""
         now_s = self._clock.now_s()
         if not self._desk.connected:
             self._filled_at_s = now_s + self._policy.fill_s
-        if self._superseded or now_s < self._filled_at_s:
+        if now_s < self._filled_at_s:
             return
-        if not self._heard.changed and now_s - self._judged_at_s < _JUDGE_S:
+        standing = self._desk.leader.standing
+        epoch = standing.epoch if standing.leads else 0
+        if epoch == self._epoch and not self._heard.changed and now_s - self._judged_at_s < _JUDGE_S:
             return
         self._heard.changed = False
         self._judged_at_s = now_s
         try:
+            await self._follow(epoch)
             await self._reread(now_s)
             await self._reconcile(self._heard.facts())
-        except BusUnavailable as error:
-            self._heard.changed = True
-            self._memory = self._memory.doubting()
-            _log.warning("not everything could be written; the next turn tries again", error=error)
+        except (BusUnavailable, NotLeading) as error:
+            self._try_again("not everything could be written; the next turn tries again", error)
         except Superseded as error:
-            await self._stop_acting(str(error))
+            self._desk.leader.heed(error.epoch + 1)
+            self._try_again("somebody else has written; this placement goes on with a higher epoch, or not", error)
+
+    def _try_again(self, event: str, error: Exception) -> None:
+        self._heard.changed = True
+        self._memory = self._memory.doubting()
+        _log.warning(event, error=error, epoch=self._epoch)
 
     async def _listen(self) -> None:
         await self._heard.start()
         await self._desk.read()
-        self._epoch = self._desk.newest_epoch() + 1
         self._heard.recall(self._desk.stored_memberships().values())
         self._read_at_s = self._clock.now_s()
         self._filled_at_s = self._clock.now_s() + self._policy.fill_s
-        await self._desk.open(self._fleet, self._owners, self._on_epoch)
+        self._desk.leader.contend()
+
+    async def _follow(self, epoch: int) -> None:
+        """Begin to act with the epoch of the lease, or step back. A predecessor's writing is read first."""
+        if epoch == self._epoch:
+            return
+        self._epoch, self._read_at_s = 0, _NEVER_S
+        self._meters.leads(0)
+        await self._desk.close()
+        if epoch:
+            await self._reread(self._clock.now_s())
+            await self._desk.open(self._fleet, self._owners)
+        self._epoch = epoch
+        self._meters.leads(epoch)
 
     async def _reread(self, now_s: float) -> None:
         """Now and then believe nothing: what was deleted or changed by hand is then put right."""
@@ -123,13 +147,13 @@ class Placement:
         await self._desk.read()
         self._read_at_s = now_s
         self._memory = self._memory.doubting()
-        if self._desk.newest_epoch() > self._epoch:
-            raise Superseded(self._successor(self._desk.newest_epoch()))
 
     async def _reconcile(self, facts: Facts) -> None:
         with self._meters.plan_s.time():
             decision = await self._decide(facts)
         self._note(decision)
+        if not self._epoch:
+            return
         for membership in decision.memberships:
             await self._write(self._desk.memberships, membership, membership.pool_id)
         for count in decision.owner_counts:
@@ -155,9 +179,7 @@ class Placement:
         for key, shard in changes.puts:
             await self._write(self._desk.shards, shard, *key)
         for key in changes.deletes:
-            if self._superseded:  # a delete is not compared with a revision: nothing else would hold it back
-                return
-            await self._desk.shards.remove(*key)
+            await self._desk.shards.remove(self._epoch, *key)
         if changes.puts or changes.deletes:
             _log.info("assignments changed", written=len(changes.puts), deleted=len(changes.deletes))
 
@@ -168,25 +190,10 @@ class Placement:
     def _note(self, decision: Decision) -> None:
         """Keep what this turn leaves for the next, and say what it changes."""
         self._memory = decision.memory
-        for reason in decision.reasons:
+        for reason in decision.reasons if self._epoch else ():
             _log.info("placement changes", reason=reason)
         self._meters.judged(decision.memory.standings)
         self._meters.planned(decision.plans)
-
-    async def _on_epoch(self, epoch: int) -> None:
-        if epoch > self._epoch:
-            await self._stop_acting(self._successor(epoch))
-
-    def _successor(self, epoch: int) -> str:
-        return f"another placement has taken over with epoch {epoch}; this one has {self._epoch}"
-
-    async def _stop_acting(self, reason: str) -> None:
-        """For good: only a new start claims a new epoch. Questions go to the placement that acts."""
-        if self._superseded:
-            return
-        self._superseded = reason
-        _log.error("placement stops acting", reason=reason, epoch=self._epoch)
-        await self.stop()
 
     def _fleet(self, question: AskFleet) -> FleetView:
         facts = self._heard.facts()

@@ -108,7 +108,7 @@ def step(me: Self, memory: Memory, entry: Entry | None, now_s: float) -> Step:
         return _claim(me, memory, entry, now_s, "nobody has held the lease")
     if entry.lease.holder == me.holder:
         return _hold(me, memory, entry, now_s)
-    memory = lost(memory, f"stands by: {entry.lease.holder or 'nobody'} leads with epoch {entry.lease.epoch}")
+    memory = lost(memory, f"{entry.lease.holder or 'nobody'} leads with epoch {entry.lease.epoch}")
     if entry.lease.holder == NOBODY:
         return _claim(me, memory, entry, now_s, "the lease was given up")
     unchanged_s = now_s - memory.seen_at_s
@@ -163,7 +163,7 @@ def _renewed(memory: Memory, lease: Lease, revision: int, now_s: float) -> Memor
         floor=max(memory.floor, lease.epoch),
         epoch=lease.epoch,
         renewed_at_s=memory.attempt_at_s,
-        reason=f"leads with epoch {lease.epoch}",
+        reason=f"holds the lease with epoch {lease.epoch}",
     )
 
 

@@ -27,7 +27,7 @@ class Leader:
     service is busy with.
 
     `may_act` is to be asked right before every write in the role, with no await in between; the write itself
-    carries the epoch of `standing`, so that one which was under way while the process was paused is ignored.
+    carries that epoch, so that one which was under way while the process was paused is ignored.
     """
 
     def __init__(self, store: StateStore[Lease], clock: Clock, *, role: str, holder: str, ttl_s: float = TTL_S) -> None:
@@ -64,9 +64,9 @@ class Leader:
         """An epoch was found on something written in this role. Never lead with a lower one."""
         self._memory = core.heeding(self._memory, epoch)
 
-    def may_act(self) -> bool:
-        """Whether this process may write in the role at this moment, by its own clock."""
-        return core.may_act(self._me, self._memory, self._clock.now_s())
+    def may_act(self, epoch: int) -> bool:
+        """Whether this process may write in the role with that epoch at this moment, by its own clock."""
+        return self._memory.epoch == epoch and core.may_act(self._me, self._memory, self._clock.now_s())
 
     @property
     def standing(self) -> Standing:

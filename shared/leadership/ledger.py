@@ -34,9 +34,10 @@ class NotLeading(Exception):
 
 
 class Ledger(Generic[M]):
-    """What a bucket holds, as far as its only writer knows. `may_write` is asked right before every write."""
+    """What a bucket holds, as far as its only writer knows. `may_write` is asked right before every write, with
+    the epoch of what is to be written."""
 
-    def __init__(self, name: str, store: StateStore[M], may_write: Callable[[], bool]) -> None:
+    def __init__(self, name: str, store: StateStore[M], may_write: Callable[[int], bool]) -> None:
         self.name = name
         self._store = store
         self._may_write = may_write
@@ -86,7 +87,7 @@ class Ledger(Generic[M]):
         for _ in range(_ATTEMPTS):
             if ids not in self._revisions:
                 return
-            self._require_leading()
+            self._require_leading(epoch)
             try:
                 await self._store.delete(*ids, expected_revision=self._revisions[ids])
             except RevisionConflict:
@@ -97,7 +98,7 @@ class Ledger(Generic[M]):
             raise Superseded(epoch, f"somebody else keeps writing {'.'.join(ids)}")
 
     async def _put(self, value: M, ids: Ids) -> int:
-        self._require_leading()
+        self._require_leading(value.epoch)
         try:
             return await self._store.put(value, *ids, expected_revision=self._revisions.get(ids, 0))
         except BusUnavailable:
@@ -121,6 +122,6 @@ class Ledger(Generic[M]):
         self._values.pop(ids, None)
         self._revisions.pop(ids, None)
 
-    def _require_leading(self) -> None:
-        if not self._may_write():
-            raise NotLeading("the lease on this role is not ours now, so nothing is written")
+    def _require_leading(self, epoch: int) -> None:
+        if not self._may_write(epoch):
+            raise NotLeading(f"the lease is not ours with epoch {epoch} now, so nothing is written")

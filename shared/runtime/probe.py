@@ -15,6 +15,13 @@ _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Servic
 Ready = Callable[[], str | None]
 """Why the service is not ready, in one sentence, or None if it is."""
 
+Status = Callable[[], str]
+"""What a service that is ready says of itself."""
+
+
+def _ready() -> str:
+    return "ready"
+
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     status: int
@@ -23,17 +30,21 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeServer:
-    """Answers GET /healthz (200 while the event loop turns), /readyz (200, or 503 and the reason) and /metrics.
+    """Answers GET /healthz (200 while the event loop turns), /readyz (200 and the status, or 503 and the reason) and
+    /metrics.
 
     Port 0 is "off": nothing listens. One request a connection; a request that takes longer than 5 s to
     arrive is dropped. `start` raises OSError if the port is taken.
     """
 
-    def __init__(self, port: int, metrics: Metrics, ready: Ready, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, port: int, metrics: Metrics, ready: Ready, host: str = "127.0.0.1", status: Status = _ready
+    ) -> None:
         self._port = port
         self._host = host
         self._metrics = metrics
         self._ready = ready
+        self._status = status
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -54,7 +65,7 @@ class ProbeServer:
                 return Reply(status=200, body=b"alive\n")
             case "/readyz":
                 reason = self._ready()
-                return Reply(status=503 if reason else 200, body=f"{reason or 'ready'}\n".encode())
+                return Reply(status=503 if reason else 200, body=f"{reason or self._status()}\n".encode())
             case "/metrics":
                 return Reply(status=200, body=self._metrics.exposition(), content_type=CONTENT_TYPE)
         return Reply(status=404, body=b"there is /healthz, /readyz and /metrics\n")

@@ -157,16 +157,6 @@ async def test_a_killed_placement_is_followed_by_one_with_a_higher_epoch(server:
             assert {shard.epoch for shard in replica.shards.values()} == {2}
 
 
-async def test_a_second_placement_silences_the_first(server: NatsServer, within: Within) -> None:
-    async with within(60), Watcher(server) as watcher, reporting(watcher.worker, "r1"), placement(server):
-        await watcher.ready("r1")
-        async with placement(server):
-            await watcher.epoch(2)
-            async with reporting(watcher.worker, "r2"):
-                await watcher.ready("r1", "r2")
-                assert [(await watcher.fleet()).epoch for _ in range(4)] == [2, 2, 2, 2]
-
-
 async def test_a_restarted_bus_loses_nothing(server: NatsServer, within: Within) -> None:
     async with within(60), Watcher(server) as watcher, placement(server), reporting(watcher.worker, "r1") as replica:
         await watcher.put("a")

@@ -71,11 +71,6 @@ def rank_classes_of(models: Iterable[BaseModelRecord]) -> dict[str, int]:
     return {pool_id(model.base_model_hash, limit): limit for model in models for limit in model.rank_classes}
 
 
-def newest_epoch(memberships: Iterable[Membership], shards: Iterable[AssignmentShard]) -> int:
-    """Of everything that any placement has written; a new one claims the next."""
-    return max((value.epoch for values in (memberships, shards) for value in values), default=0)
-
-
 def judge_all(facts: Facts, policy: MembershipPolicy) -> dict[str, Standing]:
     return {
         replica_id: judge(
@@ -107,14 +102,12 @@ def memberships(standings: Mapping[str, Standing], stored: Mapping[str, Membersh
 
 
 def owner_counts(
-    facts: Facts, standings: Mapping[str, Standing], stored: Mapping[str, OwnerCount], owners: int
+    facts: Facts, standings: Mapping[str, Standing], stored: Mapping[str, OwnerCount], owners: int, epoch: int
 ) -> list[OwnerCount]:
     """Of every pool in sight; the exceptions on record stay."""
     pools = set(facts.rank_classes) | {standing.pool_id for standing in standings.values()}
-    return [
-        OwnerCount(pool_id=pool, owners=owners, exceptions=stored[pool].exceptions if pool in stored else {})
-        for pool in sorted(pools)
-    ]
+    exceptions = {pool: stored[pool].exceptions if pool in stored else {} for pool in pools}
+    return [OwnerCount(pool_id=pool, owners=owners, exceptions=exceptions[pool], epoch=epoch) for pool in sorted(pools)]
 
 
 class Plannable(msgspec.Struct, frozen=True, kw_only=True):

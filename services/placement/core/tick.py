@@ -65,7 +65,7 @@ def on_tick(memory: Memory, facts: Facts, stored: Stored, policy: TickPolicy, ep
     have written."""
     standings = decide.judge_all(facts, policy.membership)
     memberships = decide.memberships(standings, stored.memberships, epoch)
-    counts = decide.owner_counts(facts, standings, stored.owner_counts, policy.owners)
+    counts = decide.owner_counts(facts, standings, stored.owner_counts, policy.owners, epoch)
     heats, is_due = _heats(memory, facts, stored, policy)
     basis = facts.adapters, {name: (s.phase, s.member) for name, s in standings.items()}
     plans, rankings, changes = memory.plans, memory.rankings, ShardChanges(puts=(), deletes=())

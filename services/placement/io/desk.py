@@ -1,32 +1,35 @@
-"""Placement's own side of the bus: what it has written there, and what it is asked."""
+"""Placement's own side of the bus: what it writes there while it leads, and what it is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
-from services.placement.core.decide import newest_epoch
 from services.placement.core.shards import ShardKey
-from services.placement.io.ledger import Ledger
-from shared.bus.port import Bus, Change, Ids, Subscription
-from shared.contracts.catalog import FLEET, MEMBERSHIP, OWNERS
+from shared.bus.port import Bus, Ids, Subscription
+from shared.contracts.catalog import FLEET, OWNERS
+from shared.leadership.leader import Leader
+from shared.leadership.ledger import Ledger
 from shared.messages.desired import AssignmentShard, Membership, OwnerCount
 from shared.messages.operations import AskFleet, AskOwners, FleetView, Owners
 
 M = TypeVar("M")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ledgers:
+    memberships: Ledger[Membership]
+    owner_counts: Ledger[OwnerCount]
+    shards: Ledger[AssignmentShard]
+
+
 class Desk:
-    def __init__(
-        self,
-        bus: Bus,
-        memberships: Ledger[Membership],
-        owner_counts: Ledger[OwnerCount],
-        shards: Ledger[AssignmentShard],
-    ) -> None:
-        self.memberships = memberships
-        self.owner_counts = owner_counts
-        self.shards = shards
+    def __init__(self, bus: Bus, leader: Leader, ledgers: Ledgers) -> None:
+        self.leader = leader
+        self.memberships = ledgers.memberships
+        self.owner_counts = ledgers.owner_counts
+        self.shards = ledgers.shards
         self._bus = bus
         self._open: list[Subscription] = []
 
@@ -35,23 +38,13 @@ class Desk:
         return self._bus.connected
 
     async def read(self) -> None:
-        """Learn what is stored, whoever wrote it. Raises BusUnavailable."""
-        await self.memberships.read()
-        await self.owner_counts.read()
-        await self.shards.read()
+        """Learn what is stored, whoever wrote it, and never lead with a lower epoch. Raises BusUnavailable."""
+        for ledger in (self.memberships, self.owner_counts, self.shards):
+            await ledger.read()
+            self.leader.heed(ledger.newest_epoch)
 
-    async def open(
-        self,
-        on_fleet: Callable[[AskFleet], FleetView],
-        on_owners: Callable[[AskOwners], Owners],
-        on_epoch: Callable[[int], Awaitable[None]],
-    ) -> None:
-        """Answer questions, and tell `on_epoch` the epoch of every membership that anybody writes.
-        Raises BusUnavailable; `close` ends what began."""
-
-        async def tell_epoch(change: Change[Membership]) -> None:
-            if change.value is not None:
-                await on_epoch(change.value.epoch)
+    async def open(self, on_fleet: Callable[[AskFleet], FleetView], on_owners: Callable[[AskOwners], Owners]) -> None:
+        """Answer questions. Raises BusUnavailable; `close` ends what began."""
 
         async def answer_fleet(question: AskFleet, ids: Ids) -> FleetView:
             return on_fleet(question)
@@ -59,16 +52,12 @@ class Desk:
         async def answer_owners(question: AskOwners, ids: Ids) -> Owners:
             return on_owners(question)
 
-        self._open.append(await self._bus.state(MEMBERSHIP).watch(tell_epoch))
         self._open.append(await self._bus.serve(FLEET, answer_fleet))
         self._open.append(await self._bus.serve(OWNERS, answer_owners))
 
     async def close(self) -> None:
         while self._open:
             await self._open.pop().close()
-
-    def newest_epoch(self) -> int:
-        return newest_epoch(self.memberships.values.values(), self.shards.values.values())
 
     def stored_memberships(self) -> dict[str, Membership]:
         return _by_id(self.memberships.values)

@@ -16,7 +16,12 @@ class Meters:
         self._replicas = metrics.gauge("replicas", "Replicas by phase.", ("phase",))
         self._assigned = metrics.gauge("assigned_adapters", "Adapters that replicas should hold, copies counted.")
         self._left_out = metrics.gauge("left_out_adapters", "Owned adapters beyond the disk budget of their owner.")
+        self._leads = metrics.gauge("leads", "1 while this placement acts, 0 while it stands by.")
         self._writes = metrics.counter("writes_total", "Values written to the bus.", ("channel",))
+
+    def leads(self, epoch: int) -> None:
+        """0: it does not."""
+        self._leads.set(1.0 if epoch else 0.0)
 
     def judged(self, standings: Mapping[str, Standing]) -> None:
         tally = Tally(standing.phase for standing in standings.values())

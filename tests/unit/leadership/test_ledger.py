@@ -53,7 +53,7 @@ class Stage:
         self.leads = True
         self.theirs = broker.connect("placement").state(MEMBERSHIP)
         self.store = Unconfirmed(broker.connect("placement").state(MEMBERSHIP))
-        self.ledger: Ledger[Membership] = Ledger("membership", self.store, lambda: self.leads)  # type: ignore[arg-type]
+        self.ledger: Ledger[Membership] = Ledger("membership", self.store, lambda epoch: self.leads)  # type: ignore[arg-type]
 
     async def stored(self) -> Any:
         found = await self.theirs.get("p")

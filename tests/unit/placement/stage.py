@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.placement.app import Placement, PlacementPolicy
+from services.placement.app import PlacementPolicy
 from services.placement.core.tick import TickPolicy
 from shared.bus.memory import MemoryBroker, MemoryBus
 from shared.contracts.catalog import ADAPTER, ASSIGNMENT, MEMBERSHIP, OWNER_COUNT
 from shared.messages.desired import AdapterRecord, Member
 from shared.messages.identity import key_of
 from shared.runtime.clock import ManualClock
-from tests.simulation.placing import placement_on
+from tests.simulation.placing import Placing, placement_on
 from tests.simulation.speakers import POOL, Replica, adapter
 
 
@@ -22,13 +22,13 @@ class Stage:
         self.broker = MemoryBroker()
         self.clock = ManualClock()
         self.registry = self.broker.connect("registry")
-        self.placements: list[Placement] = []
+        self.placements: list[Placing] = []
         self.buses: list[MemoryBus] = []
         self.replicas: dict[str, Replica] = {}
 
-    async def place(self, **policy: Any) -> Placement:
+    async def place(self, **policy: Any) -> Placing:
         bus = self.broker.connect("placement")
-        placement = placement_on(bus, self.clock, PlacementPolicy(tick=TickPolicy(**policy)))
+        placement = placement_on(bus, self.clock, PlacementPolicy(tick=TickPolicy(**policy)), f"p{len(self.buses) + 1}")
         await placement.start()
         self.placements.append(placement)
         self.buses.append(bus)

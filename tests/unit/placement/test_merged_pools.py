@@ -27,7 +27,7 @@ STANDINGS = judge_all(FACTS, MembershipPolicy())
 
 
 def assigned() -> dict[str, AssignmentShard]:
-    counts = {count.pool_id: count for count in owner_counts(FACTS, STANDINGS, {}, 2)}
+    counts = {count.pool_id: count for count in owner_counts(FACTS, STANDINGS, {}, 2, 1)}
     rankings = {pool: Rankings(owners_weights(STANDINGS, pool)) for pool in (POOL, MERGED)}
     given = Plannable(standings=STANDINGS, owner_counts=counts, rankings=rankings)
     intent = intend(FACTS, given, {}, epoch=1)

@@ -1,4 +1,4 @@
-"""The shell: it waits until its view is full, writes only differences, and gives way to a successor."""
+"""The shell: it waits until its view is full, and writes only differences."""
 
 from __future__ import annotations
 
@@ -162,34 +162,6 @@ async def test_a_restart_of_placement_moves_nothing_even_if_replicas_are_late(st
     assert {name: replica.tiers for name, replica in stage.replicas.items()} == tiers
     shard = await stage.registry_view(ASSIGNMENT, "r1", "0")
     assert (shard.epoch, (await stage.registry_view(MEMBERSHIP, POOL)).epoch) == (2, 2)
-
-
-async def test_a_successor_fences_its_predecessor_off(stage: Stage) -> None:
-    await two_replicas(stage, "a")
-    successor = await stage.place()
-    await stage.seconds(3)
-    before = stage.written()
-    assert stage.placements[0].unready_reason() == "another placement has taken over with epoch 2; this one has 1"
-    assert successor.unready_reason() is None
-    await stage.put(adapter("b"))
-    await stage.placements[0].turn()
-    assert stage.written() == before
-
-
-async def test_a_predecessor_that_cannot_hear_loses_the_compare_and_set(stage: Stage) -> None:
-    await two_replicas(stage, "a")
-    first = stage.placements.pop()
-    stage.broker.disconnect(stage.buses[0])
-    await stage.place()
-    await stage.seconds(3)
-    stage.buses[0].connected = True  # back, but its watches have not been told yet
-    await stage.put(adapter("b"))
-    await stage.clock.advance(0.0)
-    before = stage.written()
-    await first.turn()
-    assert stage.written() == before
-    assert first.unready_reason() == "another placement has taken over with epoch 2; this one has 1"
-    await first.stop()
 
 
 async def test_what_could_not_be_written_is_written_when_the_bus_is_back(stage: Stage) -> None:
