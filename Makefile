@@ -141,9 +141,10 @@ bench-registry: $(INSTALLED) ## the registry's database with 20,000 adapters and
 	@$(PYTHON) -m loadtest.registry_scale
 
 .PHONY: bench-registrations
-bench-registrations: $(INSTALLED) ## registrations a second beside what the store alone takes, into reports/registrations.json; COUNT=5000
+bench-registrations: $(INSTALLED) ## batches beside what the store alone takes, into reports/registrations.json; PARTS=tiny,heavy,restart
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
-	$(PYTHON) -m loadtest.registrations --count $(or $(COUNT),5000) \
+	$(PYTHON) -m loadtest.registrations $(if $(PARTS),--parts $(PARTS)) $(if $(COUNT),--tiny $(COUNT)) \
+	  $(if $(HEAVY),--heavy $(HEAVY)) $(if $(SIZE),--heavy-mib $(SIZE)) $(if $(MANY),--many $(MANY)) \
 	  --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")"
 
 .PHONY: lifecycle-demo

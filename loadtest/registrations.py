@@ -1,119 +1,222 @@
-"""`make bench-registrations`: how fast a batch comes in, with the real processes, SQLite and a folder as the store,
+"""`make bench-registrations`: how fast batches come in, with the real processes, SQLite and a folder as the store,
 into reports/registrations.json.
 
-Tiny adapters, so that files weigh nothing and what is around them is measured. They are sent as uploads and again
-named by their addresses; the second run over each shows how fast what is known is passed over. Beside it stands what
-the store alone takes of the same files on the same disk, and the registry's own seconds of a processor, since replicas
-evaluate on the same machine meanwhile.
+Three parts. Tiny adapters weigh nothing, so what is around them is measured. Heavy ones are as large as a 7B model's:
+there the store is the bound. Many are registered over a registry that is killed in the middle. Adapters are sent as
+uploads, or named by their addresses where the registry reads them itself; beside either stands what the store alone
+takes of the same files on the same disk, just before. What a part measured stays in the report until it runs again.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
 import shutil
 import tempfile
-import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from infra.adapters.random_adapter import write_random_adapter
 from infra.local.temporary import TemporaryFleet, temporary_fleet
+from loadtest.registrations_made import MOST, Mould
+from loadtest.registrations_model import RANK, write_heavy_base
+from loadtest.registrations_run import TENANT, Killing, Ledger, Took, run_batch
 from loadtest.registry_store import store_alone
-from loadtest.report import Figure, write_report
+from loadtest.report import REPORTS, Figure, read_report, write_report
 
-_TENANT = "bench"
-_RANK = 1
-_PATIENCE_S = 1800.0
+_NAME = "registrations"
 _SHARE = ">= 0.5"
-"""Of what the store alone takes: what a batch is to come in with."""
-_TICKS = os.sysconf("SC_CLK_TCK")
+"""Of what the store alone takes: what a batch is to come in with, where bytes are the bound."""
+_MIB = 1 << 20
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    model: Path
+    parts: tuple[str, ...]
+    at_once: int
+    tiny: int
+    heavy: int
+    heavy_bytes: int
+    many: int
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """A fleet, and what its adapters are cast from."""
+
+    fleet: TemporaryFleet
+    mould: Mould
+    base_model_hash: str
+    place: Path
+    at_once: int
+
+    def sent(self, numbers: range) -> tuple[str, ...]:
+        """What a command is told of folders that are to be uploaded."""
+        folder = self.place / "sent"
+        self.mould.fill(folder, numbers)
+        return (str(folder),)
+
+    def named(self, numbers: range) -> tuple[str, ...]:
+        """The same of addresses where the registry finds them."""
+        folder, listed = self.fleet.layout.inbox / "named", self.place / "listed"
+        self.mould.fill(folder, numbers)
+        same = {"tenant_id": TENANT, "base_model_hash": self.base_model_hash}
+        listed.write_bytes(self.mould.announcements(folder, numbers, same))
+        return ("--from", str(listed))
+
+    def alone_per_s(self, numbers: range) -> float:
+        root = self.place / "alone"
+        rate = store_alone([self.mould.file(number) for number in numbers], root, self.at_once)
+        shutil.rmtree(root)
+        return rate
+
+    def run(self, source: tuple[str, ...], count: int) -> Took:
+        return run_batch(self.fleet, source, self.at_once, count)
 
 
 def main() -> None:
+    wish = _wish()
+    runs: Mapping[str, Callable[[Wish], dict[str, Figure]]] = {"tiny": _tiny, "heavy": _heavy, "restart": _restart}
+    for part in wish.parts:
+        figures = {f"{part}.{name}": figure for name, figure in runs[part](wish).items()}
+        for name, figure in figures.items():
+            print(f"{name}: {figure}", flush=True)
+        print(f"written: {_keep(part, figures, _condition(part, wish))}", flush=True)
+
+
+def _wish() -> Wish:
     words = argparse.ArgumentParser(description="Registrations a second of an embedded fleet.")
     words.add_argument("--model", type=Path, required=True, help="a base model's folder; the smaller, the better")
-    words.add_argument("--count", type=int, default=5000)
+    words.add_argument("--parts", default="tiny,heavy,restart", help="which of the three to run")
     words.add_argument("--at-once", type=int, default=16)
-    wish = words.parse_args()
-    figures: dict[str, Figure] = {}
-    with tempfile.TemporaryDirectory(prefix="lorafleet-registrations-") as folder:
-        home, sent, named = (Path(folder) / name for name in ("fleet", "sent", "named"))
-        first = write_random_adapter(wish.model, Path(folder) / "first", _RANK, 0)
-        with temporary_fleet(home, model=str(wish.model), demo="false", replicas="1", slots="2") as fleet:
-            fleet.console("tenants", "create", _TENANT)
-            folders = _multiply(first, sent, wish.count, 0)
-            files = [(one / "adapter_model.safetensors").read_bytes() for one in folders]
-            alone = store_alone(files, Path(folder) / "store", (1, wish.at_once))
-            figures |= {f"store.{at_once}_at_once_per_s": _rate(rate) for at_once, rate in alone.items()}
-            base = msgspec.json.decode(fleet.console("bases", "list", "--json").stdout)[0]["base_model_hash"]
-            listed = _list(_multiply(first, fleet.layout.inbox / named.name, wish.count, wish.count), base, named)
-            for what, source in (("uploads", (str(sent),)), ("addresses", ("--from", str(listed)))):
-                for again in ("new", "known"):
-                    rate, each_ms = _run(fleet, source, wish.at_once, wish.count)
-                    figures[f"{what}.{again}_per_s"] = _rate(rate)
-                    figures[f"{what}.{again}_registry_ms"] = Figure(value=round(each_ms, 2), unit="ms of a processor")
-                    if again == "new":
-                        share = round(rate / alone[wish.at_once], 3)
-                        figures[f"{what}.share_of_store"] = Figure(value=share, unit="", target=_SHARE)
-    for name, figure in figures.items():
-        print(f"{name}: {figure}")
-    conditions = {"adapters": str(wish.count), "at once": str(wish.at_once), "replicas": "1"}
-    print(f"written: {write_report('registrations', figures, conditions=conditions)}")
+    words.add_argument("--tiny", type=int, default=500, metavar="COUNT")
+    words.add_argument("--heavy", type=int, default=32, metavar="COUNT")
+    words.add_argument("--heavy-mib", type=int, default=80, help="what one of them weighs")
+    words.add_argument("--many", type=int, default=5000, metavar="COUNT", help="over a restart")
+    told = words.parse_args()
+    if max(2 * told.tiny, 2 * told.heavy, told.many) > MOST:
+        words.error(f"there are only {MOST} different adapters")
+    return Wish(
+        model=told.model,
+        parts=tuple(told.parts.split(",")),
+        at_once=told.at_once,
+        tiny=told.tiny,
+        heavy=told.heavy,
+        heavy_bytes=told.heavy_mib * _MIB,
+        many=told.many,
+    )
 
 
-def _multiply(first: Path, folder: Path, count: int, seed: int) -> list[Path]:
-    """As many adapters as asked for, each with other bytes at the end of its weights."""
-    weights, made = (first / "adapter_model.safetensors").read_bytes(), list[Path]()
-    for at in range(count):
-        made.append(folder / f"a{at:05d}")
-        made[-1].mkdir(parents=True)
-        shutil.copy(first / "adapter_config.json", made[-1])
-        (made[-1] / "adapter_model.safetensors").write_bytes(weights[:-2] + _small(seed + at))
-    return made
+def _tiny(wish: Wish) -> dict[str, Figure]:
+    with _bench(wish, wish.model, 1) as bench:
+        return {**_sent(bench, wish.tiny, None, again=True), **_named(bench, wish.tiny, None, again=True)}
 
 
-def _small(number: int) -> bytes:
-    """The last value of a file in bfloat16: never infinite, and another one for another number up to 2**14."""
-    return (number % (1 << 14)).to_bytes(2, "little")
+def _heavy(wish: Wish) -> dict[str, Figure]:
+    with tempfile.TemporaryDirectory(prefix="lorafleet-base-") as folder:
+        base = write_heavy_base(wish.model, Path(folder) / "heavy", wish.heavy_bytes)
+        with _bench(wish, base, RANK) as bench:
+            figures = _sent(bench, wish.heavy, _SHARE)
+            shutil.rmtree(bench.place / "sent")
+            figures |= _named(bench, wish.heavy, _SHARE)
+            return {"adapter_mb": Figure(value=round(bench.mould.size_bytes / 1e6, 1), unit="MB"), **figures}
 
 
-def _list(folders: list[Path], base_model_hash: str, place: Path) -> Path:
-    """A line for each: an announcement of weights where the registry can read them."""
-    config = msgspec.json.decode((folders[0] / "adapter_config.json").read_bytes())
-    same = {"tenant_id": _TENANT, "version": "1", "base_model_hash": base_model_hash, "rank": config["r"]}
-    same |= {"alpha": config["lora_alpha"], "target_modules": config["target_modules"]}
-    lines = []
-    for folder in folders:
-        digest = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
-        one = {"adapter_id": f"named-{folder.name}", "weights_uri": folder.as_uri(), "checksum": digest}
-        lines.append({**same, **one})
-    place.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
-    return place
+def _restart(wish: Wish) -> dict[str, Figure]:
+    with _bench(wish, wish.model, 1) as bench:
+        source = bench.sent(range(wish.many))
+        with Killing(bench.fleet, wish.many // 2) as killing:
+            took = bench.run(source, wish.many)
+        print(*took.progress, sep="\n")
+        if killing.seen is None:
+            raise SystemExit("the batch was over before the registry was killed")
+        once = Ledger(bench.fleet).accepted_once()
+        return {
+            "accepted_once": Figure(value=once, unit="adapters", target=f">= {wish.many}"),
+            "accepted_at_kill": Figure(value=killing.seen.accepted, unit="adapters"),
+            "until_next_accepted_s": Figure(value=round(killing.seen.away_s, 2), unit="s"),
+            "progress_lines": Figure(value=len(took.progress), unit=""),
+            **_rates("uploads", took),
+        }
+
+
+def _sent(bench: Bench, count: int, target: str | None, *, again: bool = False) -> dict[str, Figure]:
+    return _measured(bench, "uploads", bench.sent(range(count)), (range(count), target, again))
+
+
+def _named(bench: Bench, count: int, target: str | None, *, again: bool = False) -> dict[str, Figure]:
+    numbers = range(count, 2 * count)
+    return _measured(bench, "addresses", bench.named(numbers), (numbers, target, again))
+
+
+def _measured(
+    bench: Bench, way: str, source: tuple[str, ...], plan: tuple[range, str | None, bool]
+) -> dict[str, Figure]:
+    numbers, target, again = plan
+    alone = bench.alone_per_s(numbers)
+    took = bench.run(source, len(numbers))
+    figures = {
+        f"{way}.store_alone_per_s": _rate(alone),
+        **_rates(way, took),
+        f"{way}.share_of_store": _share(took.count / took.accepted_s, alone, target),
+        f"{way}.active_share_of_store": _share(took.count / took.active_s, alone, None),
+        f"{way}.registry_ms": Figure(value=round(took.registry_s / took.count * 1000, 2), unit="ms of a processor"),
+    }
+    if again:
+        known = bench.run(source, len(numbers))
+        figures[f"{way}.known_per_s"] = _rate(known.count / known.accepted_s)
+    return figures
+
+
+def _rates(way: str, took: Took) -> dict[str, Figure]:
+    return {
+        f"{way}.accepted_per_s": _rate(took.count / took.accepted_s),
+        f"{way}.active_per_s": _rate(took.count / took.active_s),
+    }
 
 
 def _rate(per_s: float) -> Figure:
-    return Figure(value=round(per_s, 1), unit="a second")
+    return Figure(value=round(per_s, 2), unit="a second")
 
 
-def _run(fleet: TemporaryFleet, source: tuple[str, ...], at_once: int, count: int) -> tuple[float, float]:
-    """Registrations a second, and the milliseconds of a processor that the registry used for each."""
-    outcomes = fleet.layout.home / "outcomes.jsonl"
-    words = ("--tenant", _TENANT, "--at-once", str(at_once), "--outcomes", str(outcomes))
-    began_s, used_s = time.monotonic(), _processor_s(fleet.pid("registry"))
-    done = fleet.console("adapters", "register-all", *source, *words, timeout_s=_PATIENCE_S)
-    took_s, used_s = time.monotonic() - began_s, _processor_s(fleet.pid("registry")) - used_s
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return count / took_s, used_s / count * 1000
+def _share(per_s: float, alone_per_s: float, target: str | None) -> Figure:
+    return Figure(value=round(per_s / alone_per_s, 3), unit="", target=target)
 
 
-def _processor_s(pid: int) -> float:
-    """What a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+@contextmanager
+def _bench(wish: Wish, model: Path, rank: int) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="lorafleet-registrations-") as folder:
+        place = Path(folder)
+        mould = Mould(write_random_adapter(model, place / "first", rank, 0))
+        terms = {"model": str(model), "demo": "false", "replicas": "1", "slots": "2", "rank_limit": str(max(rank, 16))}
+        with temporary_fleet(place / "fleet", **terms) as fleet:
+            fleet.console("tenants", "create", TENANT)
+            [base] = msgspec.json.decode(fleet.console("bases", "list", "--json").stdout)
+            yield Bench(
+                fleet=fleet,
+                mould=mould,
+                base_model_hash=base["base_model_hash"],
+                place=place,
+                at_once=wish.at_once,
+            )
+
+
+def _condition(part: str, wish: Wish) -> str:
+    count = {"tiny": wish.tiny, "heavy": wish.heavy, "restart": wish.many}[part]
+    return f"{count} adapters each way, {wish.at_once} at once, one replica on the same machine"
+
+
+def _keep(part: str, figures: Mapping[str, Figure], condition: str) -> Path:
+    """Beside what the other parts measured before."""
+    before, conditions = dict[str, Figure](), dict[str, str]()
+    if (REPORTS / f"{_NAME}.json").exists():
+        report = read_report(_NAME)
+        before = {name: figure for name, figure in report.figures.items() if not name.startswith(f"{part}.")}
+        conditions = report.conditions
+    kept = {name: figure for name, figure in before.items() if name.partition(".")[0] in ("tiny", "heavy", "restart")}
+    said = {name: words for name, words in conditions.items() if name in ("tiny", "heavy", "restart")}
+    return write_report(_NAME, {**kept, **figures}, conditions={**said, part: condition})
 
 
 if __name__ == "__main__":

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
 from shared.store.file import FileStore
 from shared.store.port import weights_key
 
-
-def store_alone(files: Sequence[bytes], root: Path, at_once: Sequence[int]) -> dict[int, float]:
-    """Files a second that the store takes, so many at once."""
-    return {turns: asyncio.run(_put_all(FileStore(root / str(turns)), files, turns)) for turns in at_once}
+Object = tuple[str, Callable[[], Iterable[bytes]]]
+"""The SHA-256 of a file and its bytes, as often as they are asked for."""
 
 
-async def _put_all(store: FileStore, files: Sequence[bytes], at_once: int) -> float:
+def store_alone(files: Sequence[Object], root: Path, at_once: int) -> float:
+    """Files a second that the store takes, so many at once: each hashed, synced and moved to its place as always."""
+    return asyncio.run(_put_all(FileStore(root), files, at_once))
+
+
+async def _put_all(store: FileStore, files: Sequence[Object], at_once: int) -> float:
     turns = asyncio.Semaphore(at_once)
 
-    async def put(file: bytes) -> None:
+    async def put(file: Object) -> None:
+        digest, chunks = file
         async with turns:
-            digest = hashlib.sha256(file).hexdigest()
-            await store.put(weights_key(digest), _whole(file), digest)
+            await store.put(weights_key(digest), _each(chunks()), digest)
 
     began_s = time.monotonic()
     await asyncio.gather(*map(put, files))
     return len(files) / (time.monotonic() - began_s)
 
 
-async def _whole(file: bytes) -> AsyncIterator[bytes]:
-    yield file
+async def _each(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk

@@ -72,7 +72,9 @@ LAYERS = (
     Layer("services", own=()),
     Layer("infra", own=("infra", "shared"), others=_ANY),
     # They start fleets of their own.
-    Layer(r"loadtest\.(bench|isolation\w*|registrations)", own=("loadtest", "infra", "shared.messages"), others=_ANY),
+    Layer(
+        r"loadtest\.(bench|isolation\w*|registrations\w*)", own=("loadtest", "infra", "shared.messages"), others=_ANY
+    ),
     # The benchmark of engines drives ours by its port, and adapters through the tiers below it.
     Layer(
         r"loadtest\.(engine|gpu)_\w+",

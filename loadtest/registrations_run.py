@@ -1,0 +1,137 @@
+"""One batch on an embedded fleet, timed by what its registry has on record."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from infra.local.temporary import TemporaryFleet
+
+TENANT = "bench"
+_PATIENCE_S = 1800.0
+_LOOK_S = 0.02
+_TICKS = os.sysconf("SC_CLK_TCK")
+_ACCEPTED = ("verified", "evaluating", "active")
+
+
+class Took(msgspec.Struct, frozen=True, kw_only=True):
+    """`accepted_s` until the command ended: every adapter is checked and stored. `active_s` until every one is
+    evaluated, too. `registry_s` of a processor until the command ended."""
+
+    count: int
+    accepted_s: float
+    active_s: float
+    registry_s: float
+    progress: tuple[str, ...]
+    """What the command said of itself meanwhile."""
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True):
+    """A registry that was killed once `accepted` were in; `away_s` later the next one was."""
+
+    accepted: int
+    away_s: float
+
+
+class Ledger:
+    """What the registry of a fleet has on record, by its database."""
+
+    def __init__(self, fleet: TemporaryFleet) -> None:
+        self._url = f"file:{fleet.layout.database}?mode=ro"
+
+    def statuses(self) -> Counter[str]:
+        return Counter(dict(self._ask("SELECT status, count(*) FROM adapters GROUP BY status")))
+
+    def accepted(self) -> int:
+        found = self.statuses()
+        return sum(found[status] for status in _ACCEPTED)
+
+    def accepted_once(self) -> int:
+        """Adapters that were verified exactly once, and told of exactly once."""
+        once = "SELECT adapter_id FROM adapter_states WHERE state = 'verified' GROUP BY adapter_id HAVING count(*) = 1"
+        told = "SELECT json_extract(payload, '$.adapter_id') FROM outbox WHERE channel = 'adapter.verified'"
+        notes = Counter(adapter_id for (adapter_id,) in self._ask(told))
+        return sum(notes[adapter_id] == 1 for (adapter_id,) in self._ask(once))
+
+    def _ask(self, query: str) -> list[tuple]:
+        with closing(sqlite3.connect(self._url, uri=True, timeout=30)) as connection:
+            return connection.execute(query).fetchall()
+
+
+class Killing:
+    """Ends the registry as soon as so many are accepted, and sees when it goes on."""
+
+    def __init__(self, fleet: TemporaryFleet, at: int) -> None:
+        self.seen: Restart | None = None
+        self._fleet = fleet
+        self._ledger = Ledger(fleet)
+        self._at = at
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Killing:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watch.join()
+
+    def _run(self) -> None:
+        self._wait_for(self._at)
+        self._fleet.kill("registry")
+        killed_s, accepted = time.monotonic(), self._ledger.accepted()
+        self._wait_for(accepted + 1)
+        self.seen = Restart(accepted=accepted, away_s=time.monotonic() - killed_s)
+
+    def _wait_for(self, accepted: int) -> None:
+        while self._ledger.accepted() < accepted and not self._over.wait(_LOOK_S):
+            pass
+
+
+def run_batch(fleet: TemporaryFleet, source: tuple[str, ...], at_once: int, count: int) -> Took:
+    """Raises SystemExit unless all of `source` end up active; there is nothing else in the fleet that is not."""
+    outcomes, ledger = _outcomes(fleet), Ledger(fleet)
+    words = ("--tenant", TENANT, "--at-once", str(at_once), "--outcomes", str(outcomes))
+    began_s, used_s = time.monotonic(), _processor_s(fleet)
+    done = fleet.console("adapters", "register-all", *source, *words, timeout_s=_PATIENCE_S)
+    accepted_s, used_s = time.monotonic() - began_s, _processor_s(fleet) - used_s
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    _require_each(outcomes, count)
+    while (found := ledger.statuses())["active"] < found.total():
+        if (lost := found["failed"] + found["rejected"]) or time.monotonic() - began_s > _PATIENCE_S:
+            raise SystemExit(f"{lost} adapters came to nothing: {dict(found)}")
+        time.sleep(_LOOK_S)
+    return Took(
+        count=count,
+        accepted_s=accepted_s,
+        active_s=time.monotonic() - began_s,
+        registry_s=used_s,
+        progress=tuple(line for line in done.stderr.splitlines() if " of " in line),
+    )
+
+
+def _outcomes(fleet: TemporaryFleet) -> Path:
+    return fleet.layout.home / "outcomes.jsonl"
+
+
+def _require_each(outcomes: Path, count: int) -> None:
+    """Raises SystemExit unless the file tells of so many adapters, of each once, and that it is in."""
+    told = [msgspec.json.decode(line) for line in outcomes.read_bytes().splitlines()]
+    ids = {one["adapter_id"] for one in told if one["result"] == "in"}
+    if not len(ids) == len(told) == count:
+        raise SystemExit(f"{count} were to be registered, {len(told)} outcomes tell of {len(ids)} that are in")
+
+
+def _processor_s(fleet: TemporaryFleet) -> float:
+    """What the registry has used so far."""
+    fields = Path(f"/proc/{fleet.pid('registry')}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
