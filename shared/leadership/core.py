@@ -48,7 +48,10 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     beat: int = 0
     seen_revision: int | None = None
     seen_at_s: float = 0.0
-    """When it was found at that revision first, without an interruption of the view since."""
+    """When it was found at that revision first; later by as long as nothing could be seen since."""
+    looked_at_s: float = 0.0
+    is_blind: bool = False
+    """Whether the last look failed; the one before was at `looked_at_s`."""
     attempt: Lease | None = None
     """What it wrote last; whether that was stored may not be known yet."""
     attempt_at_s: float = 0.0
@@ -117,10 +120,10 @@ def step(me: Self, memory: Memory, entry: Entry | None, now_s: float) -> Step:
     return _claim(me, memory, entry, now_s, f"{entry.lease.holder} did not renew the lease for {unchanged_s:.1f} s")
 
 
-def stored(memory: Memory, revision: int, now_s: float) -> Memory:
-    """The last attempt was stored, at this revision."""
+def stored(memory: Memory) -> Memory:
+    """The last attempt was stored."""
     assert memory.attempt is not None
-    return _renewed(memory, memory.attempt, revision, now_s)
+    return _renewed(memory, memory.attempt)
 
 
 def lost(memory: Memory, reason: str) -> Memory:
@@ -130,8 +133,8 @@ def lost(memory: Memory, reason: str) -> Memory:
 
 def blind(memory: Memory) -> Memory:
     """The bus could not be asked. That nobody renews what nobody can write says nothing about the holder, so a
-    contender begins to count anew."""
-    return msgspec.structs.replace(memory, seen_revision=None)
+    contender does not count that time."""
+    return msgspec.structs.replace(memory, is_blind=True)
 
 
 def surrender(me: Self, memory: Memory, entry: Entry | None) -> Step:
@@ -146,20 +149,27 @@ def surrender(me: Self, memory: Memory, entry: Entry | None) -> Step:
 def _observed(memory: Memory, entry: Entry | None, now_s: float) -> Memory:
     """What the entry says by itself. A write of ours that was in doubt counts from when it was sent."""
     if entry is None:
-        return lost(msgspec.structs.replace(memory, seen_revision=None), "nobody holds the lease")
+        return lost(_looked(memory, None, now_s), "nobody holds the lease")
     memory = heeding(memory, entry.lease.epoch)
     if memory.attempt == entry.lease:
-        memory = _renewed(memory, entry.lease, entry.revision, now_s)
-    if memory.seen_revision != entry.revision:
-        memory = msgspec.structs.replace(memory, seen_revision=entry.revision, seen_at_s=now_s)
-    return memory
+        memory = _renewed(memory, entry.lease)
+    return _looked(memory, entry.revision, now_s)
 
 
-def _renewed(memory: Memory, lease: Lease, revision: int, now_s: float) -> Memory:
+def _looked(memory: Memory, revision: int | None, now_s: float) -> Memory:
+    seen_at_s = memory.seen_at_s
+    if memory.seen_revision != revision:
+        seen_at_s = now_s
+    elif memory.is_blind:
+        seen_at_s += now_s - memory.looked_at_s
+    return msgspec.structs.replace(
+        memory, seen_revision=revision, seen_at_s=seen_at_s, looked_at_s=now_s, is_blind=False
+    )
+
+
+def _renewed(memory: Memory, lease: Lease) -> Memory:
     return msgspec.structs.replace(
         memory,
-        seen_revision=revision,
-        seen_at_s=now_s,
         floor=max(memory.floor, lease.epoch),
         epoch=lease.epoch,
         renewed_at_s=memory.attempt_at_s,

@@ -96,20 +96,20 @@ class Leader:
             if step.put is None:
                 return
             try:
-                revision = await self._put(step)
+                await self._put(step)
             except RevisionConflict:
                 self._memory = core.lost(self._memory, "somebody else wrote the lease")
             else:
-                self._memory = core.stored(self._memory, revision, self._clock.now_s())
+                self._memory = core.stored(self._memory)
                 return
 
     async def _read(self) -> Entry | None:
         found = await self._store.get(self._me.role)
         return None if found is None or found.value is None else Entry(lease=found.value, revision=found.revision)
 
-    async def _put(self, step: Step) -> int:
+    async def _put(self, step: Step) -> None:
         assert step.put is not None
-        return await self._store.put(step.put, self._me.role, expected_revision=step.expected_revision)
+        await self._store.put(step.put, self._me.role, expected_revision=step.expected_revision)
 
     def _say(self, standing: Standing) -> None:
         before, self._said = self._said, standing
