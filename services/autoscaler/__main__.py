@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import os
 
-from services.autoscaler.app import TURN_S, Autoscaler, AutoscalerPolicy
-from services.autoscaler.core.need import NeedPolicy
-from services.autoscaler.core.scale import ScalePolicy
+from services.autoscaler.app import TURN_S, Autoscaler
+from services.autoscaler.carrying import CARRY_S, Carrier
+from services.autoscaler.core.cost import CostPolicy
+from services.autoscaler.core.merged import MergedPolicy
+from services.autoscaler.core.policy import (
+    DrainPolicy,
+    FloorPolicy,
+    NeedPolicy,
+    PacePolicy,
+    ScalePolicy,
+    StartPolicy,
+)
+from services.autoscaler.io.actuator import Actuator
+from services.autoscaler.io.desk import Desk
+from services.autoscaler.io.heard import Heard
 from services.autoscaler.io.meters import Meters
+from services.autoscaler.io.recommend import Recommend
+from services.autoscaler.lookout import AutoscalerPolicy, Lookout
 from services.autoscaler.settings import PREFIX, Settings
 from shared.bus.nats import BusOptions, connect
 from shared.runtime import logs
@@ -21,18 +35,29 @@ from shared.runtime.settings import read
 def policy_of(settings: Settings) -> AutoscalerPolicy:
     return AutoscalerPolicy(
         scale=ScalePolicy(
+            min_replicas=settings.min_replicas,
+            max_replicas=settings.max_replicas,
             need=NeedPolicy(
+                utilisation=settings.utilisation,
                 max_queue_s=settings.max_queue_s,
                 tokens_in_flight_per_replica=settings.tokens_in_flight_per_replica,
             ),
-            min_replicas=settings.min_replicas,
-            max_replicas=settings.max_replicas,
-            up_cooldown_s=settings.up_cooldown_s,
-            down_cooldown_s=settings.down_cooldown_s,
-            start_deadline_s=settings.start_deadline_s,
+            pace=PacePolicy(settle_s=settings.up_cooldown_s, down_hold_s=settings.down_cooldown_s),
+            start=StartPolicy(deadline_s=settings.start_deadline_s),
+            drain=DrainPolicy(deadline_s=settings.drain_deadline_s),
+            floor=FloorPolicy(enabled=settings.day_shape),
         ),
+        cost=CostPolicy(
+            usd_per_replica_hour=settings.usd_per_replica_hour,
+            budget_usd_per_hour=settings.budget_usd_per_hour or None,
+        ),
+        merged=MergedPolicy(enabled=settings.merged_share > 0, share=settings.merged_share or 1.0),
         fill_s=settings.fill_s,
     )
+
+
+def actuator_of(settings: Settings) -> Actuator:
+    return Recommend()
 
 
 async def main() -> None:
@@ -45,11 +70,18 @@ async def main() -> None:
         client_name=settings.instance,
     )
     bus = await connect(options)
-    clock, metrics = SystemClock(), Metrics("autoscaler")
-    autoscaler = Autoscaler(bus, clock, policy_of(settings), Meters(metrics))
+    clock, metrics, policy = SystemClock(), Metrics("autoscaler"), policy_of(settings)
+    meters, actuator = Meters(metrics), actuator_of(settings)
+    carrier = Carrier(actuator, clock, meters)
+    follows = policy.merged.enabled and actuator.starts_merged
+    lookout = Lookout(clock, policy, Heard(bus, clock, policy.windows, follow_customers=follows), carrier)
+    autoscaler = Autoscaler(clock, policy, lookout, Desk(bus), meters)
     probe = ProbeServer(settings.probe_port, metrics, autoscaler.unready_reason)
+    parts = [
+        probe, autoscaler, periodically(clock, TURN_S, autoscaler.turn), periodically(clock, CARRY_S, carrier.turn),
+    ]  # fmt: skip
     try:
-        await run_until_stopped("autoscaler", [probe, autoscaler, periodically(clock, TURN_S, autoscaler.turn)])
+        await run_until_stopped("autoscaler", parts)
     finally:
         await bus.close()
 

@@ -1,28 +1,24 @@
-"""The autoscaler: folds what everybody reports, says once a second how the fleet is, and wishes.
+"""The autoscaler: folds what everybody reports, decides once a second, and says how the fleet is.
 
-A wish is desired state on the bus. Nobody carries it out yet; it is there for people to see.
+What is decided goes on the bus (a wish for each pool, an order to drain for each replica that is to go) and to the
+actuator, again and again: nothing depends on one message or one call having come through.
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
 
-from services.autoscaler.core.fold import (
-    HeardGateway,
-    HeardReplica,
-    PoolLoad,
-    SilencePolicy,
-    loads,
-    newer,
-    silent_replicas,
-)
-from services.autoscaler.core.metrics import fleet_metrics, live_gateways, pool_metrics
-from services.autoscaler.core.scale import PoolWish, ScalePolicy, first_wish, on_tick, remembered_wish
+from services.autoscaler.core.fleet import decide_all
+from services.autoscaler.core.fold import live_gateways, silent_replicas
+from services.autoscaler.core.load import PoolLoad
+from services.autoscaler.core.memory import PoolDecision, PoolMemory, remembered
+from services.autoscaler.core.metrics import fleet_metrics, pool_metrics
+from services.autoscaler.core.orders import ScaleOrder
+from services.autoscaler.io.desk import Desk
 from services.autoscaler.io.meters import Meters
-from shared.bus.port import Bus, BusUnavailable, Ids, Subscription
-from shared.contracts.catalog import FLEET_METRICS, GATEWAY_REPORT, REPLICA_REPORT, SCALE_WISH
+from services.autoscaler.lookout import AutoscalerPolicy, Lookout
+from shared.bus.port import BusUnavailable
 from shared.messages.desired import ScaleWish
-from shared.messages.reports import GatewayReport, ReplicaReport
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 
@@ -31,116 +27,134 @@ TURN_S = 1.0
 _log = get_logger(__name__)
 
 
-class AutoscalerPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    silence: SilencePolicy = SilencePolicy()
-    scale: ScalePolicy = ScalePolicy()
-    fill_s: float = 1.5
-
-
 class Autoscaler:
-    """A part of a service; `turn` is to be called every TURN_S."""
+    """A part of a service; `turn` is to be called every TURN_S, never twice at a time."""
 
-    def __init__(self, bus: Bus, clock: Clock, policy: AutoscalerPolicy, meters: Meters) -> None:
-        self._bus = bus
+    def __init__(
+        self, clock: Clock, policy: AutoscalerPolicy, lookout: Lookout, desk: Desk, meters: Meters
+    ) -> None:  # fmt: skip
         self._clock = clock
         self._policy = policy
+        self._lookout = lookout
+        self._heard = lookout.heard
+        self._carrier = lookout.carrier
+        self._desk = desk
         self._meters = meters
-        self._wishes_kept = bus.state(SCALE_WISH)
-        self._replicas: dict[str, HeardReplica] = {}
-        self._gateways: dict[str, HeardGateway] = {}
-        self._wishes: dict[str, PoolWish] = {}
-        self._published: dict[str, int] = {}
-        """The desired counts that the bus holds."""
+        self._memories: dict[str, PoolMemory] = {}
         self._filled_at_s: float | None = None
         self._sequence = 0
-        self._open: list[Subscription] = []
+        self._epoch = 0
 
     async def start(self) -> None:
-        """Listen, and take up the wishes on record. Raises BusUnavailable; nothing was written then, and
-        nothing is left running."""
+        """Listen, and take up the wishes and the drains on record. Raises BusUnavailable; nothing was written then,
+        and nothing is left running."""
         try:
-            await self._listen()
+            await self._heard.start()
+            await self._desk.read()
         except BaseException:
             await self.stop()
             raise
+        self._recall()
+        self._filled_at_s = self._clock.now_s() + self._policy.fill_s
 
     async def stop(self) -> None:
-        while self._open:
-            await self._open.pop().close()
+        await self._heard.stop()
 
     def unready_reason(self) -> str | None:
         """For the probe: None while fleet metrics go out."""
-        if not self._bus.connected:
+        if not self._desk.connected:
             return "the bus cannot be reached"
         return None if self._sequence else "its view of the fleet has not filled yet"
 
     async def turn(self) -> None:
         """Look, decide, say so. A silent replica is waited for by nobody."""
         now_s = self._clock.now_s()
+        if not self._desk.connected:
+            # Whoever hears nothing knows nothing; on return, everybody is given the time to be heard again.
+            self._filled_at_s = now_s + self._policy.fill_s
         if self._filled_at_s is None or now_s < self._filled_at_s:
             return
-        pools = loads(self._replicas.values(), now_s, self._policy.silence)
-        self._decide(pools, now_s)
+        pools = await self._lookout.loads(self._memories)
+        decisions = decide_all(self._memories, pools, now_s, self._policy.scale, self._policy.cost)
+        self._memories |= {pool_id: decision.memory for pool_id, decision in decisions.items()}
         try:
-            await self._publish(pools, now_s)
-            await self._keep_wishes()
+            await self._publish(pools, decisions, now_s)
+            await self._act(decisions)
         except BusUnavailable as error:
-            _log.warning("fleet metrics or a wish could not be sent; the next turn does it", error=error)
-        self._forget(now_s)
+            _log.warning("not everything could be sent; the next turn does it", error=error)
 
-    async def _listen(self) -> None:
-        self._open.append(await self._bus.subscribe(REPLICA_REPORT, self._on_replica))
-        self._open.append(await self._bus.subscribe(GATEWAY_REPORT, self._on_gateway))
-        now_s = self._clock.now_s()
-        for entry in await self._wishes_kept.entries():
-            if entry.value is not None:
-                pool_id, desired = entry.value.pool_id, entry.value.desired
-                self._published[pool_id] = desired
-                self._wishes[pool_id] = remembered_wish(pool_id, desired, now_s)
-        self._filled_at_s = now_s + self._policy.fill_s
+    def _recall(self) -> None:
+        now_s, ours = self._clock.now_s(), self._heard.own_orders
+        for pool_id, wish in self._desk.wishes.items():
+            drains = {replica_id: now_s for replica_id in wish.drain if replica_id in ours}
+            self._memories[pool_id] = remembered(wish.desired, drains, now_s)
+        self._lookout.recall(self._memories)
 
-    def _decide(self, pools: dict[str, PoolLoad], now_s: float) -> None:
-        for pool_id, load in pools.items():
-            before = self._wishes.get(pool_id) or first_wish(load, now_s, self._policy.scale)
-            self._wishes[pool_id] = on_tick(before, load, now_s, self._policy.scale)
-            self._meters.saw(load, self._wishes[pool_id])
-
-    async def _publish(self, pools: dict[str, PoolLoad], now_s: float) -> None:
+    async def _publish(
+        self, pools: Mapping[str, PoolLoad], decisions: Mapping[str, PoolDecision], now_s: float
+    ) -> None:
         self._sequence += 1
+        silence = self._policy.scale.silence
         fleet = fleet_metrics(
-            {pool_id: pool_metrics(load, self._wishes[pool_id]) for pool_id, load in pools.items()},
-            live_gateways(self._gateways.values(), now_s, self._policy.silence),
-            silent_replicas(self._replicas, now_s, self._policy.silence),
+            {
+                pool_id: pool_metrics(load, decisions[pool_id], now_s, silence, self._policy.cost)
+                for pool_id, load in pools.items()
+            },
+            live_gateways(self._heard.gateways.values(), now_s, silence),
+            silent_replicas(self._heard.replicas, now_s, silence),
             at_s=self._clock.wall_s(),
             sequence=self._sequence,
         )
-        await self._bus.publish(FLEET_METRICS, fleet)
+        await self._desk.publish(fleet)
         self._meters.published(fleet)
 
-    async def _keep_wishes(self) -> None:
-        for pool_id, wish in self._wishes.items():
-            if self._published.get(pool_id) == wish.desired:
-                continue
-            kept = ScaleWish(pool_id=pool_id, desired=wish.desired, reason=wish.reason, at_s=self._clock.wall_s())
-            await self._wishes_kept.put(kept, pool_id)
-            _log.info(
-                "a pool's wish changed",
-                pool_id=pool_id,
-                was=self._published.get(pool_id),
-                now=wish.desired,
-                reason=wish.reason,
-            )
-            self._published[pool_id] = wish.desired
+    async def _act(self, decisions: Mapping[str, PoolDecision]) -> None:
+        """Wishes come first: whoever takes over finds in them whose drains the orders are."""
+        for decision in decisions.values():
+            self._meters.decided(decision)
+            await self._wish(decision)
+        await self._drain(decisions)
+        self._carrier.tell(self._order(decision) for decision in decisions.values())
+
+    async def _wish(self, decision: PoolDecision) -> None:
+        pool_id = decision.pool_id
+        before = self._desk.wishes.get(pool_id)
+        wish = ScaleWish(
+            pool_id=pool_id,
+            desired=decision.desired,
+            reason=decision.reason,
+            at_s=self._clock.wall_s(),
+            drain=decision.drain,
+            epoch=self._epoch,
+        )
+        if not await self._desk.wish(wish):
+            return
+        was = before.desired if before else None
+        _log.info(
+            "a pool's wish changed",
+            pool_id=pool_id, was=was, now=wish.desired, drain=wish.drain, reason=wish.reason,
+        )  # fmt: skip
+        if was != wish.desired:
             self._meters.wished(pool_id)
 
-    def _forget(self, now_s: float) -> None:
-        after_s = self._policy.silence.forgotten_after_s
-        self._replicas = {name: heard for name, heard in self._replicas.items() if now_s - heard.at_s <= after_s}
-        self._gateways = {name: heard for name, heard in self._gateways.items() if now_s - heard.at_s <= after_s}
+    async def _drain(self, decisions: Mapping[str, PoolDecision]) -> None:
+        """Write our orders that are missing, and take back those that are over."""
+        due = {name: pool_id for pool_id, memory in self._memories.items() for name in memory.drains}
+        for replica_id in sorted(due.keys() - self._heard.orders.keys()):
+            decision = decisions.get(due[replica_id])
+            reason = decision.reason if decision else "its pool is to be smaller"
+            if await self._desk.drain(replica_id, reason, self._epoch):
+                _log.info("a replica is to drain", replica_id=replica_id, reason=reason)
+        for replica_id in sorted(self._heard.own_orders - due.keys()):
+            if await self._desk.end_drain(replica_id):
+                _log.info("a replica no longer drains, or is gone", replica_id=replica_id)
 
-    async def _on_replica(self, report: ReplicaReport, ids: Ids) -> None:
-        before = self._replicas.get(report.replica_id)
-        self._replicas[report.replica_id] = newer(before, report, self._clock.now_s())
-
-    async def _on_gateway(self, report: GatewayReport, ids: Ids) -> None:
-        self._gateways[report.gateway_id] = HeardGateway(report=report, at_s=self._clock.now_s())
+    def _order(self, decision: PoolDecision) -> ScaleOrder:
+        return ScaleOrder(
+            pool=self._lookout.spec(decision.pool_id),
+            desired=decision.exist,
+            start=decision.start,
+            remove=decision.remove,
+            reason=decision.reason,
+            epoch=self._epoch,
+        )

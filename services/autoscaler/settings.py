@@ -6,6 +6,8 @@ import msgspec
 
 PREFIX = "LORAFLEET_AUTOSCALER_"
 
+ACTUATORS = ("recommend",)
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str = "nats://127.0.0.1:4222"
@@ -14,14 +16,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     instance: str = "autoscaler"
     """The name in its log lines."""
     probe_port: int = 0
+    actuator: str = "recommend"
+    """Who starts and stops replicas: one of ACTUATORS. "recommend": somebody else, who follows the wish."""
     min_replicas: int = 1
     max_replicas: int = 40
+    utilisation: float = 0.8
+    """How much of a replica's token rate the demand may take."""
     max_queue_s: float = 2.0
     tokens_in_flight_per_replica: int = 64_000
     up_cooldown_s: float = 15.0
-    down_cooldown_s: float = 300.0
+    """How long a new replica shows what it does before queues call for another one."""
+    down_cooldown_s: float = 240.0
+    """How long fewer replicas must have been enough."""
     start_deadline_s: float = 180.0
-    """How long a wished replica may take before it no longer counts as coming."""
+    """How long a replica may take to become ready before it no longer counts as coming."""
+    drain_deadline_s: float = 600.0
+    """How long a replica may take to finish what it runs before it is removed all the same."""
+    day_shape: bool = False
+    """Whether what the same time of day needed on the last days is a floor for today."""
+    merged_share: float = 0.0
+    """Of one replica's token rate: a customer with more gets merged replicas. 0: never."""
+    usd_per_replica_hour: float = 2.5
+    budget_usd_per_hour: float = 0.0
+    """0: no budget."""
     fill_s: float = 1.5
     """How long to listen before the first decision: one report interval and a half."""
 
@@ -30,3 +47,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("MIN_REPLICAS must be from 1 to MAX_REPLICAS")
         if self.tokens_in_flight_per_replica < 1:
             raise ValueError("TOKENS_IN_FLIGHT_PER_REPLICA must be at least 1")
+        if not 0.0 < self.utilisation <= 1.0:
+            raise ValueError("UTILISATION must be above 0 and at most 1")
+        if self.actuator not in ACTUATORS:
+            raise ValueError(f"ACTUATOR must be one of {', '.join(ACTUATORS)}")
+        if min(self.merged_share, self.usd_per_replica_hour, self.budget_usd_per_hour) < 0.0:
+            raise ValueError("MERGED_SHARE, USD_PER_REPLICA_HOUR and BUDGET_USD_PER_HOUR must not be negative")

@@ -36,8 +36,9 @@ class ReplicaLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """What arrived at all gateways for one pool; refused requests are not counted. `heard` is false while no
-    gateway has said anything: the figures mean nothing then. `short` is over some seconds, the rest over about a
-    minute, `tokens_per_request` and `tokens_per_s` (completion tokens that customers got) over some minutes."""
+    gateway has said anything: the figures mean nothing then. `requests_per_s_short` is over some seconds,
+    `requests_per_s` and `late_share_short` over about a minute, the rest over some minutes; `tokens_per_s` are the
+    completion tokens that customers got."""
 
     heard: bool = False
     requests_per_s: float = 0.0
@@ -63,6 +64,8 @@ class PoolLoad(msgspec.Struct, frozen=True, kw_only=True):
     pressure_replicas: int = 0
     """How many replicas placement says the pool's adapters need; 0: it says nothing."""
     pressure_reason: str = ""
+    expected_rate: float = 0.0
+    """Tokens/s that a replica is expected to do until one has shown it; 0: unknown."""
     affordable: int | None = None
     """How many replicas the budget pays; None: no budget."""
     wanted: bool = True

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from services.autoscaler.core.fold import HeardGateway, PoolLoad, SilencePolicy
-from services.autoscaler.core.scale import PoolWish
+from services.autoscaler.core.cost import CostPolicy, usd_per_hour, usd_per_million_tokens
+from services.autoscaler.core.fold import HeardGateway
+from services.autoscaler.core.load import PoolLoad, ReplicaLoad
+from services.autoscaler.core.memory import PoolDecision
+from services.autoscaler.core.policy import SilencePolicy
+from services.autoscaler.core.roster import silent_for_s
 from shared.messages.reports import FleetMetrics, PoolMetrics
 
 
-def pool_metrics(load: PoolLoad, wish: PoolWish) -> PoolMetrics:
+def pool_metrics(
+    load: PoolLoad, decision: PoolDecision, now_s: float, silence: SilencePolicy, cost: CostPolicy
+) -> PoolMetrics:
+    """Sums are over the replicas that are heard; a silent one still is a replica, and still costs."""
+    ages = [(replica, silent_for_s(replica, now_s)) for replica in load.replicas.values()]
+    heard = [replica for replica, age_s in ages if age_s <= silence.silent_after_s]
+    known = frozenset(replica.replica_id for replica, age_s in ages if age_s <= silence.lost_after_s)
+    there = len(known if load.existing is None else load.existing | {replica.replica_id for replica in heard})
+    usd = usd_per_hour(there, cost)
     return PoolMetrics(
         pool_id=load.pool_id,
-        replicas=load.replicas,
-        ready=load.ready,
-        desired=wish.desired,
-        reason=wish.reason,
-        running=load.running,
-        queue_depth=load.queue_depth,
-        tokens_in_flight=load.tokens_in_flight,
-        tokens_per_s=load.tokens_per_s,
-        evictions_per_min=load.evictions_per_min,
+        replicas=there,
+        ready=sum(_serves(replica) for replica in heard),
+        desired=decision.desired,
+        reason=decision.reason,
+        running=sum(replica.running for replica in heard),
+        queue_depth=sum(replica.queue_depth for replica in heard),
+        tokens_in_flight=sum(replica.tokens_in_flight for replica in heard),
+        tokens_per_s=sum(replica.tokens_per_s for replica in heard),
+        evictions_per_min=sum(replica.evictions_per_min for replica in heard),
+        pending=decision.pending,
+        queue_s=decision.queue_s,
+        capacity_tokens_per_s=decision.capacity_tokens_per_s,
+        late_share=load.demand.late_share,
+        usd_per_hour=usd,
+        usd_per_million_tokens=usd_per_million_tokens(usd, _tokens_per_s(load, heard)),
     )
-
-
-def live_gateways(heard: Iterable[HeardGateway], now_s: float, policy: SilencePolicy) -> list[HeardGateway]:
-    return [gateway for gateway in heard if now_s - gateway.at_s <= policy.silent_after_s]
 
 
 def fleet_metrics(
@@ -46,3 +60,14 @@ def fleet_metrics(
         streams=sum(streams),
         replicas_silent=silent,
     )
+
+
+def _serves(replica: ReplicaLoad) -> bool:
+    return replica.ready and not replica.draining
+
+
+def _tokens_per_s(load: PoolLoad, heard: list[ReplicaLoad]) -> float:
+    """Over the last minutes, as gateways count them; of this moment, where none does."""
+    if load.demand.heard:
+        return load.demand.tokens_per_s
+    return sum(replica.tokens_per_s for replica in heard)

@@ -1,93 +1,165 @@
-"""How many replicas a load needs, each measure with its own reason; the largest wins."""
+"""How many replicas a load needs, each measure with its own reason; the largest wins.
+
+*Causes* say what arrives or must be held: they are believed while new replicas start. *Symptoms* say what the
+replicas of now cannot do: they are not believed until the replicas that are coming have shown what they do, or one
+shortage would be answered again and again.
+"""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 
 import msgspec
 
-from services.autoscaler.core.fold import PoolLoad
-
-
-class NeedPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    max_queue_s: float = 2.0
-    """Work that waits longer than this calls for more replicas: above it the objective for the first
-    token (1 s) is long gone."""
-    clear_s: float = 180.0
-    """Within how long the queue should be gone. Much shorter, and a queue that built up while replicas
-    started would be answered with replicas that nobody needs once it is worked off."""
-    row_utilisation: float = 0.8
-    tokens_in_flight_per_replica: int = 64_000
-    """32 rows of 2,000 tokens."""
-    slot_pressure: float = 0.9
-
-
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at a load cannot show. All in tokens/s."""
-
-    rate: float = 0.0
-    """Of one busy replica: the best seen lately; 0 if never measured."""
-    queue_growth: float = 0.0
-    """Of the pool's queue, smoothed; negative while it shrinks."""
+from services.autoscaler.core.load import Demand, PoolLoad
+from services.autoscaler.core.memory import Pace
+from services.autoscaler.core.policy import NeedPolicy
+from services.autoscaler.core.roster import Roster
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    replicas: int
+    """`replicas` is no whole number: by how much a number is missed is what rounding is decided by."""
+
+    replicas: float
     reason: str
 
 
-def need_of(load: PoolLoad, pace: Pace, capacity: int, policy: NeedPolicy) -> Need:
-    """Replicas for this load. `capacity` counts those that serve and those that are about to."""
-    measures = (
-        _by_queue(load, pace, capacity, policy),
-        _by_rows(load, policy),
-        _by_tokens(load, policy),
-        _by_slots(load, policy),
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    cause: Need
+    symptom: Need
+    short: Need
+    """The cause as the last seconds show it."""
+    measured: float = 0.0
+    """The demand alone, for the shape of the day."""
+    queue_s: float = 0.0
+
+    @property
+    def largest(self) -> Need:
+        return larger((self.cause, self.symptom))
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the measures look at."""
+
+    load: PoolLoad
+    roster: Roster
+    pace: Pace
+    policy: NeedPolicy
+
+    @property
+    def capacity(self) -> float:
+        """Tokens/s of those that serve and those that are coming."""
+        serving = sum(replica.capacity_tokens_per_s or self.pace.rate for replica in self.roster.serving)
+        return serving + self.pace.rate * self.roster.pending
+
+    @property
+    def demand(self) -> float:
+        """Completion tokens/s that customers ask for, whether or not they get them."""
+        return self.load.demand.requests_per_s * self.load.demand.tokens_per_request
+
+
+NOTHING = Need(replicas=0.0, reason="nothing is asked for")
+
+
+def needs_of(now: Situation, floor: Need = NOTHING) -> Needs:
+    """Replicas for this load. `floor` is what the same time of day needed."""
+    demand = now.load.demand
+    asked = _by_demand(now, demand.requests_per_s)
+    return Needs(
+        cause=larger((asked, _by_pressure(now.load), floor)),
+        symptom=larger((_by_queue(now), _by_rows(now), _by_tokens(now), _by_slots(now), _by_lateness(now))),
+        short=_by_demand(now, demand.requests_per_s_short),
+        measured=asked.replicas,
+        queue_s=queue_s(now),
     )
-    return max(measures, key=lambda need: need.replicas)
 
 
-def queue_s(load: PoolLoad, rate: float, capacity: int) -> float:
-    """How long the waiting work would take, in seconds; 0 while no rate has been measured."""
-    return load.queued_tokens / (rate * capacity) if rate and capacity else 0.0
+def larger(needs: Iterable[Need]) -> Need:
+    return max(needs, key=lambda need: need.replicas)
 
 
-def _by_queue(load: PoolLoad, pace: Pace, capacity: int, policy: NeedPolicy) -> Need:
-    """Enough to stop the queue from growing and to work it off in time; none if it is on its way."""
-    waiting_s = queue_s(load, pace.rate, capacity)
-    if waiting_s <= policy.max_queue_s:
-        return Need(replicas=0, reason="the queue is short")
-    missing = max(0.0, pace.queue_growth + load.queued_tokens / policy.clear_s)
+def queue_s(now: Situation) -> float:
+    """How long the waiting work would take, in seconds; 0 while no rate is known."""
+    return queued_tokens(now) / now.capacity if now.capacity else 0.0
+
+
+def queued_tokens(now: Situation) -> float:
+    """The work that waits. What requests are allowed to produce is more than what they do, so the latter counts
+    where it is known."""
+    usual = now.load.demand.tokens_per_request
+    allowed = sum(replica.queued_tokens for replica in now.roster.heard)
+    waiting = sum(replica.queue_depth for replica in now.roster.heard)
+    return min(allowed, waiting * usual) if usual else float(allowed)
+
+
+def _by_demand(now: Situation, requests_per_s: float) -> Need:
+    demand: Demand = now.load.demand
+    if not (demand.heard and demand.tokens_per_request and now.pace.rate):
+        return NOTHING
+    tokens = requests_per_s * demand.tokens_per_request
+    per_replica = now.policy.utilisation * now.pace.rate
     return Need(
-        replicas=load.ready + math.ceil(missing / pace.rate),
-        reason=(
-            f"{load.queued_tokens:.0f} queued tokens, {pace.queue_growth:+.0f} a second, "
-            f"are {waiting_s:.1f} s of work for {capacity} replicas"
-        ),
+        replicas=tokens / per_replica,
+        reason=f"{tokens:.0f} tokens a second are asked for, at {per_replica:.0f} a replica",
     )
 
 
-def _by_rows(load: PoolLoad, policy: NeedPolicy) -> Need:
-    if not (load.ready and load.rows):
-        return Need(replicas=0, reason="no replica has rows yet")
-    per_replica = policy.row_utilisation * load.rows / load.ready
+def _by_pressure(load: PoolLoad) -> Need:
+    if not load.pressure_replicas:
+        return NOTHING
+    return Need(replicas=load.pressure_replicas, reason=f"placement: {load.pressure_reason}")
+
+
+def _by_queue(now: Situation) -> Need:
+    """Enough to stop the queue from growing and to work it off in time; none if it is short and stays so."""
+    if not now.capacity:
+        return NOTHING
+    rising = max(0.0, now.load.demand.requests_per_s_short * now.load.demand.tokens_per_request - now.capacity)
+    queued = queued_tokens(now) + rising * now.policy.ahead_s
+    if queued / now.capacity <= now.policy.max_queue_s:
+        return NOTHING
+    # Without figures of what arrives, all that can be said is that those who serve are not enough.
+    arriving = now.demand if now.load.demand.heard else now.pace.rate * len(now.roster.serving)
     return Need(
-        replicas=math.ceil(load.running / per_replica),
-        reason=f"{load.running} running requests at {per_replica:.0f} a replica",
+        replicas=(arriving + queued / now.policy.clear_s) / now.pace.rate,
+        reason=f"{queued:.0f} queued tokens are {queued / now.capacity:.1f} s of work",
     )
 
 
-def _by_tokens(load: PoolLoad, policy: NeedPolicy) -> Need:
-    """Of what runs: those are the tokens that must be held in memory."""
-    held_tokens = load.tokens_in_flight - load.queued_tokens
+def _by_rows(now: Situation) -> Need:
+    rows = sum(replica.max_rows for replica in now.roster.serving)
+    if not rows:
+        return NOTHING
+    per_replica = now.policy.row_utilisation * rows / len(now.roster.serving)
     return Need(
-        replicas=math.ceil(held_tokens / policy.tokens_in_flight_per_replica),
-        reason=f"{held_tokens:.0f} tokens in flight at {policy.tokens_in_flight_per_replica} a replica",
+        replicas=now.pace.running / per_replica,
+        reason=f"{now.pace.running:.0f} running requests at {per_replica:.0f} a replica",
     )
 
 
-def _by_slots(load: PoolLoad, policy: NeedPolicy) -> Need:
-    pressure = load.slots_busy / load.slots if load.slots else 0.0
-    if pressure < policy.slot_pressure:
-        return Need(replicas=0, reason="slots are free")
-    return Need(replicas=load.ready + 1, reason=f"{load.slots_busy} of {load.slots} slots are busy")
+def _by_tokens(now: Situation) -> Need:
+    per_replica = now.policy.tokens_in_flight_per_replica
+    return Need(
+        replicas=now.pace.held_tokens / per_replica,
+        reason=f"{now.pace.held_tokens:.0f} tokens in flight at {per_replica} a replica",
+    )
+
+
+def _by_slots(now: Situation) -> Need:
+    if now.pace.slots_share < now.policy.slot_pressure:
+        return NOTHING
+    return Need(
+        replicas=len(now.roster.serving) + 1.0, reason=f"{100 * now.pace.slots_share:.0f} % of the slots are busy"
+    )
+
+
+def _by_lateness(now: Situation) -> Need:
+    """One more, while the objective burns and it is for lack of replicas."""
+    demand, policy = now.load.demand, now.policy
+    burns = demand.late_share_short >= policy.late_burn * policy.late_share and demand.late_share >= policy.late_share
+    if not burns or now.demand < policy.late_min_utilisation * now.capacity:
+        return NOTHING
+    return Need(
+        replicas=len(now.roster.serving) + 1.0,
+        reason=f"{100 * demand.late_share_short:.0f} % of the first tokens are late",
+    )

@@ -42,7 +42,7 @@ class NeedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     late_min_utilisation: float = 0.5
     """Below it a late first token is not for lack of replicas (a slow store, a cold tail): more would not help."""
     rate_half_life_s: float = 600.0
-    average_s: float = 30.0
+    average_s: float = 20.0
     """Over which running requests, tokens and slots are averaged."""
 
 

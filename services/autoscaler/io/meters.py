@@ -2,33 +2,60 @@
 
 from __future__ import annotations
 
-from services.autoscaler.core.fold import PoolLoad
-from services.autoscaler.core.scale import PoolWish
-from shared.messages.reports import FleetMetrics
+from services.autoscaler.core.memory import PoolDecision
+from shared.messages.reports import FleetMetrics, PoolMetrics
 from shared.runtime.metrics import Metrics
+
+_POOL = ("pool",)
 
 
 class Meters:
     def __init__(self, metrics: Metrics) -> None:
-        self._desired = metrics.gauge("desired_replicas", "Replicas that a pool should have.", ("pool",))
-        self._ready = metrics.gauge("ready_replicas", "Replicas of a pool that serve.", ("pool",))
-        self._queue_s = metrics.gauge("queue_seconds", "How long a pool's waiting work would take.", ("pool",))
-        self._tokens = metrics.gauge("tokens_in_flight", "Tokens a pool has promised.", ("pool",))
-        self._rate = metrics.gauge("tokens_per_second", "Tokens a pool produces.", ("pool",))
+        self._desired = metrics.gauge("desired_replicas", "Replicas of a pool that should serve.", _POOL)
+        self._exist = metrics.gauge(
+            "replicas_to_run", "Replicas of a pool that should exist, those included that still drain.", _POOL
+        )
+        self._ready = metrics.gauge("ready_replicas", "Replicas of a pool that serve.", _POOL)
+        self._pending = metrics.gauge("pending_replicas", "Replicas of a pool that are wished for and start.", _POOL)
+        self._draining = metrics.gauge("draining_replicas", "Replicas that the autoscaler drains.", _POOL)
+        self._queue_s = metrics.gauge("queue_seconds", "How long a pool's waiting work would take.", _POOL)
+        self._tokens = metrics.gauge("tokens_in_flight", "Tokens a pool has promised.", _POOL)
+        self._rate = metrics.gauge("tokens_per_second", "Tokens a pool produces.", _POOL)
+        self._capacity = metrics.gauge("capacity_tokens_per_second", "Tokens a pool could produce.", _POOL)
+        self._late = metrics.gauge("late_first_token_share", "First tokens after the objective, lately.", _POOL)
+        self._usd = metrics.gauge("usd_per_hour", "What a pool's replicas cost.", _POOL)
+        self._usd_tokens = metrics.gauge("usd_per_million_tokens", "What a pool's completion tokens cost.", _POOL)
         self._silent = metrics.gauge("silent_replicas", "Replicas whose reports stopped lately.")
         self._gateways = metrics.gauge("gateways", "Gateways that report.")
-        self._wishes = metrics.counter("wishes_total", "Changes of a pool's wish.", ("pool",))
+        self._wishes = metrics.counter("wishes_total", "Changes of a pool's wish.", _POOL)
+        self._failures = metrics.counter("actuator_failures_total", "Orders that could not be carried out.", _POOL)
 
-    def saw(self, load: PoolLoad, wish: PoolWish) -> None:
-        self._desired.labels(load.pool_id).set(wish.desired)
-        self._ready.labels(load.pool_id).set(load.ready)
-        self._queue_s.labels(load.pool_id).set(wish.queue_s)
-        self._tokens.labels(load.pool_id).set(load.tokens_in_flight)
-        self._rate.labels(load.pool_id).set(load.tokens_per_s)
+    def decided(self, decision: PoolDecision) -> None:
+        pool_id = decision.pool_id
+        self._desired.labels(pool_id).set(decision.desired)
+        self._exist.labels(pool_id).set(decision.exist)
+        self._draining.labels(pool_id).set(len(decision.drain))
 
     def published(self, fleet: FleetMetrics) -> None:
         self._silent.set(len(fleet.replicas_silent))
         self._gateways.set(fleet.gateways)
+        for pool in fleet.pools:
+            self._saw(pool)
 
     def wished(self, pool_id: str) -> None:
         self._wishes.labels(pool_id).inc()
+
+    def failed(self, pool_id: str) -> None:
+        self._failures.labels(pool_id).inc()
+
+    def _saw(self, pool: PoolMetrics) -> None:
+        self._ready.labels(pool.pool_id).set(pool.ready)
+        self._pending.labels(pool.pool_id).set(pool.pending)
+        self._queue_s.labels(pool.pool_id).set(pool.queue_s)
+        self._tokens.labels(pool.pool_id).set(pool.tokens_in_flight)
+        self._rate.labels(pool.pool_id).set(pool.tokens_per_s)
+        self._capacity.labels(pool.pool_id).set(pool.capacity_tokens_per_s)
+        self._late.labels(pool.pool_id).set(pool.late_share)
+        self._usd.labels(pool.pool_id).set(pool.usd_per_hour)
+        # A pool without tokens has no price a token: none is shown rather than the last one.
+        self._usd_tokens.labels(pool.pool_id).set(pool.usd_per_million_tokens or float("nan"))

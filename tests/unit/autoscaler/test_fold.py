@@ -4,39 +4,61 @@ from __future__ import annotations
 
 import pytest
 
-from services.autoscaler.core.fold import HeardReplica, SilencePolicy, loads, newer, queued_tokens, silent_replicas
+from services.autoscaler.core.demand import DemandPolicy, heard, of_pool
+from services.autoscaler.core.fold import Facts, HeardReplica, loads, newer, queued_tokens, silent_replicas
+from services.autoscaler.core.load import ReplicaLoad
+from services.autoscaler.core.policy import SilencePolicy
+from shared.messages.activity import PoolActivity
+from shared.messages.desired import PoolPressure
 from tests.simulation.speakers import POOL, report
 
-POLICY = SilencePolicy()
+WINDOWS = DemandPolicy()
 
 
-def test_sums_are_over_the_replicas_that_are_heard() -> None:
-    heard = [
-        HeardReplica(report=report("r1", running=4, queue_depth=4, tokens_in_flight=800, tokens_per_s=100.0), at_s=0.0),
-        HeardReplica(report=report("r2", ready=False), at_s=0.0),
-        HeardReplica(report=report("r3", draining=True, running=1, tokens_in_flight=50), at_s=0.0),
-    ]
-    load = loads(heard, 0.0, POLICY)[POOL]
-    assert (load.ready, load.starting, load.draining, load.replicas) == (1, 1, 1, 3)
-    assert (load.running, load.queue_depth, load.tokens_in_flight) == (5, 4, 850)
-    assert (load.queued_tokens, load.rows, load.slots) == (400.0, 32, 4)
-    assert (load.busy, load.busy_tokens_per_s) == (1, 100.0)
+def told(*reports: HeardReplica) -> dict[str, HeardReplica]:
+    return {one.report.replica_id: one for one in reports}
 
 
-def test_the_stale_load_of_a_silent_replica_is_not_counted() -> None:
-    heard = {
-        "r1": HeardReplica(report=report("r1", running=1), at_s=10.0),
-        "r2": HeardReplica(report=report("r2", queue_depth=99, tokens_in_flight=10**6), at_s=6.9),
-    }
-    load = loads(heard.values(), 10.0, POLICY)[POOL]
-    assert (load.ready, load.silent, load.queue_depth, load.tokens_in_flight) == (1, 1, 0, 0)
-    assert silent_replicas(heard, 10.0, POLICY) == ("r2",)
+def test_a_report_becomes_the_load_of_a_replica() -> None:
+    said = report(
+        "r1", running=4, queue_depth=4, tokens_in_flight=800, queued_tokens=300, tokens_per_s=100.0,
+        capacity_tokens_per_s=640.0, slots_busy=3, evictions_per_min=2.0, weight=0.5,
+    )  # fmt: skip
+    load = loads(Facts(replicas=told(HeardReplica(report=said, at_s=7.0))), 8.0, WINDOWS)[POOL]
+    assert load.replicas == {
+        "r1": ReplicaLoad(
+            replica_id="r1", heard_at_s=7.0, running=4, queue_depth=4, tokens_in_flight=800, queued_tokens=300,
+            tokens_per_s=100.0, capacity_tokens_per_s=640.0, evictions_per_min=2.0, slots=4, slots_busy=3, max_rows=32,
+            weight=0.5,
+        )
+    }  # fmt: skip
+
+
+def test_the_membership_knows_the_weight_better_and_a_person_may_hold_a_replica() -> None:
+    facts = Facts(
+        replicas=told(HeardReplica(report=report("r1"), at_s=0.0)), weights={"r1": 2.0}, held=frozenset({"r1"})
+    )
+    load = loads(facts, 0.0, WINDOWS)[POOL]
+    assert (load.replicas["r1"].weight, load.held) == (2.0, {"r1"})
+
+
+def test_demand_and_pressure_are_those_of_the_pool() -> None:
+    said = PoolActivity(requests=40, refused=4, first_tokens=36, late_first_tokens=9, tokens=9_000)
+    facts = Facts(
+        replicas=told(HeardReplica(report=report("r1"), at_s=0.0)),
+        pressures={POOL: PoolPressure(pool_id=POOL, replicas=5, reason="too many adapters")},
+        tallies={POOL: heard(None, of_pool(said), 1.0, 0.0, WINDOWS)},
+    )
+    load = loads(facts, 0.0, WINDOWS)[POOL]
+    assert (load.pressure_replicas, load.pressure_reason) == (5, "too many adapters")
+    assert load.demand.requests_per_s == pytest.approx(36.0, rel=0.1)
+    assert (load.demand.tokens_per_request, load.demand.late_share) == (250.0, 0.25)
 
 
 @pytest.mark.parametrize(("age_s", "silent"), [(3.0, ()), (3.1, ("r1",)), (30.0, ("r1",)), (30.1, ())])
 def test_silence_has_a_beginning_and_an_end(age_s: float, silent: tuple[str, ...]) -> None:
-    heard = {"r1": HeardReplica(report=report("r1"), at_s=0.0)}
-    assert silent_replicas(heard, age_s, POLICY) == silent
+    replicas = told(HeardReplica(report=report("r1"), at_s=0.0))
+    assert silent_replicas(replicas, age_s, SilencePolicy()) == silent
 
 
 def test_a_repeated_report_is_no_sign_of_life_and_a_new_incarnation_is() -> None:
@@ -46,9 +68,14 @@ def test_a_repeated_report_is_no_sign_of_life_and_a_new_incarnation_is() -> None
 
 
 def test_pools_are_apart() -> None:
-    heard = [HeardReplica(report=report(name, pool_id=name), at_s=0.0) for name in ("p1", "p2")]
-    assert {pool: load.ready for pool, load in loads(heard, 0.0, POLICY).items()} == {"p1": 1, "p2": 1}
+    replicas = told(*(HeardReplica(report=report(name, pool_id=name), at_s=0.0) for name in ("p1", "p2")))
+    assert {pool: len(load.replicas) for pool, load in loads(Facts(replicas=replicas), 0.0, WINDOWS).items()} == {
+        "p1": 1,
+        "p2": 1,
+    }
 
 
-def test_an_idle_replica_has_nothing_queued() -> None:
-    assert queued_tokens(report("r1")) == 0.0
+def test_what_waits_is_said_or_the_share_of_those_who_wait() -> None:
+    assert queued_tokens(report("r1")) == 0
+    assert queued_tokens(report("r1", running=1, queue_depth=3, tokens_in_flight=400)) == 300
+    assert queued_tokens(report("r1", running=1, queue_depth=3, tokens_in_flight=400, queued_tokens=50)) == 50

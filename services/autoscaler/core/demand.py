@@ -1,0 +1,106 @@
+"""What customers ask for, folded from what gateways say each second: sums that fade, so that nothing is stored."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from services.autoscaler.core.load import Demand
+from shared.messages.activity import AdapterActivity, PoolActivity
+
+
+class DemandPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    short_s: float = 8.0
+    """At 40 requests/s the rate over so long is right within 6 %: enough to tell a leap from noise."""
+    average_s: float = 40.0
+    """Long enough for bursts of seconds to pass, short against the rise of a morning."""
+    long_s: float = 300.0
+    due_s: float = 3.0
+    """Messages come every second; this much later, nothing more is being asked for."""
+
+
+class Sums(msgspec.Struct, frozen=True, kw_only=True):
+    """Fading sums over one window."""
+
+    requests: float = 0.0
+    answered: float = 0.0
+    late: float = 0.0
+    tokens: float = 0.0
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool, or one customer of it. Nothing was heard before `began_s`."""
+
+    began_s: float
+    at_s: float
+    short: Sums = Sums()
+    average: Sums = Sums()
+    long: Sums = Sums()
+
+
+def of_pool(said: PoolActivity) -> Sums:
+    """Refused requests are no demand: a customer beyond its limits must not grow the fleet."""
+    return Sums(
+        requests=max(0, said.requests - said.refused),
+        answered=said.first_tokens,
+        late=said.late_first_tokens,
+        tokens=said.tokens,
+    )
+
+
+def of_adapter(said: AdapterActivity) -> Sums:
+    return Sums(requests=said.requests, answered=said.finished, tokens=said.tokens)
+
+
+def heard(tally: Tally | None, said: Sums, interval_s: float, now_s: float, policy: DemandPolicy) -> Tally:
+    """The tally after one more message. A lost one leaves its second uncounted, which is little of any window."""
+    before = tally or Tally(began_s=now_s - interval_s, at_s=now_s)
+    passed_s = now_s - before.at_s
+    return Tally(
+        began_s=before.began_s,
+        at_s=now_s,
+        short=_plus(before.short, said, passed_s / policy.short_s),
+        average=_plus(before.average, said, passed_s / policy.average_s),
+        long=_plus(before.long, said, passed_s / policy.long_s),
+    )
+
+
+def demand_of(tally: Tally | None, now_s: float, policy: DemandPolicy) -> Demand:
+    if tally is None:
+        return Demand()
+    # Until the next message is due, the last one is how things are.
+    until_s = tally.at_s if now_s - tally.at_s <= policy.due_s else now_s
+    passed_s, age_s = until_s - tally.at_s, until_s - tally.began_s
+    long = _plus(tally.long, Sums(), passed_s / policy.long_s)
+    average = _plus(tally.average, Sums(), passed_s / policy.average_s)
+    short = _plus(tally.short, Sums(), passed_s / policy.short_s)
+    return Demand(
+        heard=True,
+        requests_per_s=average.requests / _covered_s(age_s, policy.average_s),
+        requests_per_s_short=short.requests / _covered_s(age_s, policy.short_s),
+        tokens_per_request=long.tokens / long.answered if long.answered >= 0.5 else 0.0,
+        tokens_per_s=long.tokens / _covered_s(age_s, policy.long_s),
+        late_share=_share(long),
+        late_share_short=_share(average),
+    )
+
+
+def _plus(sums: Sums, more: Sums, windows: float) -> Sums:
+    kept = math.exp(-windows)
+    return Sums(
+        requests=kept * sums.requests + more.requests,
+        answered=kept * sums.answered + more.answered,
+        late=kept * sums.late + more.late,
+        tokens=kept * sums.tokens + more.tokens,
+    )
+
+
+def _covered_s(age_s: float, window_s: float) -> float:
+    """How many seconds a fading sum stands for; at the beginning, those that have passed."""
+    return max(1e-3, window_s * -math.expm1(-max(0.0, age_s) / window_s))
+
+
+def _share(sums: Sums) -> float:
+    """Of first tokens that were late; of next to none, nothing can be said."""
+    return sums.late / sums.answered if sums.answered >= 1.0 else 0.0

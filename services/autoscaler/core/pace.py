@@ -1,0 +1,56 @@
+"""Averages over some seconds, and the token rate of a replica: its own word where it gives one."""
+
+from __future__ import annotations
+
+import math
+
+from services.autoscaler.core.load import ReplicaLoad
+from services.autoscaler.core.memory import Pace
+from services.autoscaler.core.policy import NeedPolicy
+from services.autoscaler.core.roster import Roster
+
+
+def paced(before: Pace, roster: Roster, expected_rate: float, now_s: float, policy: NeedPolicy) -> Pace:
+    """The averages after one more look. `expected_rate` stands in until a replica has shown what it does."""
+    passed_s = math.inf if before.at_s is None else now_s - before.at_s
+    kept = math.exp(-passed_s / policy.average_s)
+    slots = sum(replica.slots for replica in roster.serving)
+    busy = sum(replica.slots_busy for replica in roster.serving)
+    return Pace(
+        at_s=now_s,
+        rate=_rate(before.rate, roster, passed_s, policy) or expected_rate,
+        running=_mix(before.running, sum(replica.running for replica in roster.heard), kept),
+        held_tokens=_mix(before.held_tokens, sum(_held_tokens(replica) for replica in roster.heard), kept),
+        slots_share=_mix(before.slots_share, busy / slots if slots else 0.0, kept),
+    )
+
+
+def capacity_of(roster: Roster, rate: float) -> float:
+    """Tokens/s of those that serve; `rate` for those that do not say."""
+    return sum(replica.capacity_tokens_per_s or rate for replica in roster.serving)
+
+
+def _rate(before: float, roster: Roster, passed_s: float, policy: NeedPolicy) -> float:
+    """What replicas say of themselves, averaged; else the best that busy ones were seen to do, slowly forgotten, as
+    models and load change."""
+    said = [replica.capacity_tokens_per_s for replica in roster.serving if replica.capacity_tokens_per_s > 0]
+    if said:
+        mean = sum(said) / len(said)
+        return _mix(before, mean, math.exp(-passed_s / policy.average_s)) if before else mean
+    busy = [replica.tokens_per_s for replica in roster.serving if _is_busy(replica)]
+    faded = before * math.pow(0.5, passed_s / policy.rate_half_life_s)
+    return max(faded, sum(busy) / len(busy) if busy else 0.0)
+
+
+def _is_busy(replica: ReplicaLoad) -> bool:
+    """With all rows taken or requests waiting, it shows what it can do."""
+    return replica.queue_depth > 0 or 0 < replica.max_rows <= replica.running
+
+
+def _held_tokens(replica: ReplicaLoad) -> int:
+    """Of what runs: those are the tokens that must be held in memory."""
+    return replica.tokens_in_flight - replica.queued_tokens
+
+
+def _mix(before: float, now: float, kept: float) -> float:
+    return kept * before + (1.0 - kept) * now

@@ -1,0 +1,173 @@
+"""How many replicas should serve: up at once where it is urgent, on the average else, and down slowly."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from services.autoscaler.core.load import PoolLoad
+from services.autoscaler.core.memory import PoolMemory
+from services.autoscaler.core.need import Need, Needs, larger
+from services.autoscaler.core.policy import ScalePolicy
+from services.autoscaler.core.roster import Roster
+
+_HOUR_S = 3_600.0
+_SLACK = 0.1
+"""Of a replica: so little is not worth one."""
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    desired: int
+    reason: str
+    memory: PoolMemory
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a pool: all that the wish is made of besides what is remembered."""
+
+    load: PoolLoad
+    roster: Roster
+    needs: Needs
+    now_s: float
+    policy: ScalePolicy
+
+
+def wish_of(memory: PoolMemory, look: Look) -> Wish:
+    """The wish after one more look, within its limits. The largest need wins, with its reason."""
+    desired = look.roster.places if memory.desired is None else memory.desired
+    memory = _noted(memory, look)
+    if not look.load.wanted:
+        return _within(Wish(desired=0, reason="its customer has become quiet", memory=memory), look)
+    if memory.desired is None:
+        reason = f"{desired} replicas were there when the autoscaler began"
+        return _within(Wish(desired=desired, reason=reason, memory=memory), look)
+    held = _blind(look)
+    if held:
+        return _within(Wish(desired=desired, reason=held, memory=_calm(memory)), look)
+    panic = look.needs.short.replicas >= look.policy.pace.panic_factor * max(1, look.roster.places)
+    if panic:
+        memory = msgspec.structs.replace(memory, panic_until_s=look.now_s + look.policy.pace.panic_s)
+    return _within(_follow(memory, desired, _urgent(memory, look, panic=panic), look), look)
+
+
+def _follow(memory: PoolMemory, desired: int, urgent: Need, look: Look) -> Wish:
+    wanted = _whole(urgent.replicas - _SLACK)
+    if min(wanted, _highest(look)[0]) > desired:
+        memory = msgspec.structs.replace(_calm(memory), raised_at_s=look.now_s, rising=True)
+        return Wish(desired=wanted, reason=urgent.reason, memory=memory)
+    if wanted > desired:
+        return Wish(desired=wanted, reason=urgent.reason, memory=_calm(memory))
+    return _down(memory, desired, look)
+
+
+def _noted(memory: PoolMemory, look: Look) -> PoolMemory:
+    return msgspec.structs.replace(
+        memory,
+        pending_at_s=look.now_s if look.roster.pending else memory.pending_at_s,
+        turns=tuple(at_s for at_s in memory.turns if look.now_s - at_s < _HOUR_S),
+    )
+
+
+def _blind(look: Look) -> str:
+    """Why nothing is known about the load, if so."""
+    roster = look.roster
+    if roster.deaf and roster.silent:
+        return f"{len(roster.silent)} replicas fell silent at once, so it is rather we who do not hear"
+    if roster.serving or look.needs.cause.replicas:
+        return ""
+    if roster.pending:
+        return f"{roster.pending} replicas are still starting"
+    return "no replica reports as ready, so nothing is known about the load"
+
+
+def _urgent(memory: PoolMemory, look: Look, *, panic: bool) -> Need:
+    """The need that may raise the wish now."""
+    needs = [look.needs.cause]
+    if panic:
+        needs.append(look.needs.short)
+    if _settled(memory, look):
+        most = look.policy.pace.growth * len(look.roster.serving)
+        symptom = look.needs.symptom
+        needs.append(msgspec.structs.replace(symptom, replicas=min(symptom.replicas, most)))
+    return larger(needs)
+
+
+def _settled(memory: PoolMemory, look: Look) -> bool:
+    since_s = memory.pending_at_s
+    return since_s is None or look.now_s - since_s >= look.policy.pace.settle_s
+
+
+def _down(memory: PoolMemory, desired: int, look: Look) -> Wish:
+    """Fewer, once fewer have been enough for long; no further than the largest need of that time allows."""
+    pace, need = look.policy.pace, look.needs.largest
+    if desired <= look.policy.min_replicas or _whole(need.replicas + pace.down_margin) >= desired:
+        return Wish(desired=desired, reason=_unanswered(need, desired, look), memory=_calm(memory))
+    since_s = look.now_s if memory.low_since_s is None else memory.low_since_s
+    largest = max(need.replicas, memory.low_need)
+    memory = msgspec.structs.replace(memory, low_since_s=since_s, low_need=largest)
+    enough = max(_whole(largest + pace.down_margin), look.policy.min_replicas)
+    waits = _waits(memory, look)
+    if waits:
+        return Wish(desired=desired, reason=f"{enough} would do, {waits}", memory=memory)
+    step = max(1, math.floor(pace.down_share * desired))
+    reason = f"{enough} have been enough for {look.now_s - since_s:.0f} s"
+    return Wish(desired=max(enough, desired - step), reason=reason, memory=_lowered(memory, look.now_s))
+
+
+def _waits(memory: PoolMemory, look: Look) -> str:
+    """What a smaller wish still waits for; "" for nothing."""
+    pace, now_s = look.policy.pace, look.now_s
+    low_s = now_s - (memory.low_since_s or 0.0) if memory.low_since_s is not None else 0.0
+    if low_s < pace.down_hold_s:
+        return f"for {low_s:.0f} s so far"
+    if memory.panic_until_s is not None and now_s < memory.panic_until_s:
+        return "but the load has just leapt"
+    if memory.stepped_at_s is not None and now_s - memory.stepped_at_s < pace.down_step_s:
+        return "a step at a time"
+    if memory.rising and len(memory.turns) >= pace.turns_per_hour:
+        return f"but the wish has turned {len(memory.turns)} times within an hour"
+    return ""
+
+
+def _lowered(memory: PoolMemory, now_s: float) -> PoolMemory:
+    turns = (*memory.turns, now_s) if memory.rising else memory.turns
+    return msgspec.structs.replace(memory, stepped_at_s=now_s, rising=False, turns=turns)
+
+
+def _calm(memory: PoolMemory) -> PoolMemory:
+    return msgspec.structs.replace(memory, low_since_s=None, low_need=0.0)
+
+
+def _unanswered(need: Need, desired: int, look: Look) -> str:
+    """The reason of a wish that stays: a symptom that is not believed yet says why."""
+    if _whole(need.replicas - _SLACK) <= desired:
+        return need.reason
+    if look.roster.pending:
+        return f"{need.reason}; {look.roster.pending} replicas are still starting"
+    return f"{need.reason}; new replicas have not yet shown what they do"
+
+
+def _within(wish: Wish, look: Look) -> Wish:
+    highest, limit = _highest(look)
+    desired = min(max(wish.desired, _lowest(look)), highest)
+    reason = wish.reason
+    if wish.desired > desired:
+        reason = f"{wish.reason}; {wish.desired} would be needed, {limit} allows {highest}"
+    return Wish(desired=desired, reason=reason, memory=msgspec.structs.replace(wish.memory, desired=desired))
+
+
+def _lowest(look: Look) -> int:
+    return look.policy.min_replicas if look.load.wanted else 0
+
+
+def _highest(look: Look) -> tuple[int, str]:
+    """The most that may be wished for, and what says so. The least that must be there comes before the budget."""
+    affordable = look.load.affordable
+    if affordable is not None and affordable < look.policy.max_replicas:
+        return max(_lowest(look), affordable), "the budget"
+    return look.policy.max_replicas, "MAX_REPLICAS"
+
+
+def _whole(replicas: float) -> int:
+    return max(0, math.ceil(replicas))
