@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -23,11 +25,20 @@ for _name in ("http_proxy", "https_proxy", "all_proxy"):
 for _name in [name for name in os.environ if name.startswith("LORAFLEET_")]:
     os.environ.pop(_name)
 
+# What a shell starts in the background ignores Ctrl-C, and so does all that is started from there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Machines differ in speed, and a test may not: examples are the same every time and have no deadline.
 hypothesis.settings.register_profile(
     "lorafleet", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("lorafleet")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is imported by now stays to the end: without this the collector walks through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @asynccontextmanager

@@ -37,6 +37,7 @@ from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import Metrics
 from tests.support.adapter_files import BASE, Recipe, announcement, file_of, write_folder
 from tests.support.registry_watch import eventually
+from tests.support.sqlite_file import lay_migrated
 
 ADMIN_KEY = "an-admin-key-for-tests"
 Connect = Callable[[str], Awaitable[Bus]]
@@ -121,8 +122,9 @@ async def everything_in(database: Database) -> str:
 @asynccontextmanager
 async def world(folder: Path, connect: Connect, *, clock: Clock | None = None, **changes: Any) -> AsyncIterator[World]:
     """Everything of the registry but the listening socket; parts stop in reverse order."""
-    bus = await connect(Service.REGISTRY.value)
-    assembly = assemble(settings(folder, **changes), bus, clock or SystemClock(), Metrics("registry"))
+    bus, said = await connect(Service.REGISTRY.value), settings(folder, **changes)
+    await lay_migrated(said.database_url)
+    assembly = assemble(said, bus, clock or SystemClock(), Metrics("registry"))
     started = []
     try:
         for part in assembly.parts:

@@ -63,14 +63,6 @@ def _stream(text: str, adapter_id: str) -> Answer:
 
 
 @pytest.fixture
-def interruptible() -> Iterator[None]:
-    """As in a terminal: what a shell starts in the background ignores Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
 def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     fleet = Fleet()
     with answering(fleet.answer) as address:
@@ -198,7 +190,6 @@ def test_a_fleet_that_hangs_gets_no_backlog_of_questions(
     assert len(left_out) >= 3
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_it_goes_on_after_answers_that_were_late_until_ctrl_c(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
