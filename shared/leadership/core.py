@@ -59,6 +59,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last renewal that was stored."""
     renewed_at_s: float | None = None
     """When that was sent; None: it does not hold the lease."""
+    why: str = ""
+    """It claimed the lease, when it did last."""
     reason: str = "has not looked yet"
 
 
@@ -173,7 +175,7 @@ def _renewed(memory: Memory, lease: Lease) -> Memory:
         floor=max(memory.floor, lease.epoch),
         epoch=lease.epoch,
         renewed_at_s=memory.attempt_at_s,
-        reason=f"holds the lease with epoch {lease.epoch}",
+        reason=f"holds the lease with epoch {lease.epoch}: {memory.why}",
     )
 
 
@@ -189,7 +191,8 @@ def _hold(me: Self, memory: Memory, entry: Entry, now_s: float) -> Step:
 def _claim(me: Self, memory: Memory, entry: Entry | None, now_s: float, why: str) -> Step:
     if not memory.contends:
         return Step(memory=lost(memory, f"does not contend yet: {why}"))
-    return _write(me, lost(memory, f"claims the lease: {why}"), entry, now_s, memory.floor + 1)
+    memory = msgspec.structs.replace(lost(memory, f"claims the lease: {why}"), why=why)
+    return _write(me, memory, entry, now_s, memory.floor + 1)
 
 
 def _write(me: Self, memory: Memory, entry: Entry | None, now_s: float, epoch: int) -> Step:

@@ -9,12 +9,13 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shared.bus.nats import NatsBus, connect
-from shared.bus.port import Bus
-from shared.contracts.catalog import ADAPTER, BASE_MODEL, FLEET, MEMBERSHIP, OWNERS
+from shared.bus.port import Bus, Change
+from shared.contracts.catalog import ADAPTER, ASSIGNMENT, BASE_MODEL, FLEET, MEMBERSHIP, OWNERS
 from shared.messages.desired import Member
 from shared.messages.identity import key_of
 from shared.messages.operations import AskFleet, AskOwners, FleetView
@@ -36,12 +37,12 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 
 @asynccontextmanager
-async def placement(server: NatsServer) -> AsyncIterator[asyncio.subprocess.Process]:
+async def placement(server: NatsServer, stderr: int | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
     options = server.options("placement")
     settings = {"NATS_URL": options.url, "NATS_PASSWORD": options.password, **FAST}
     environ = {f"LORAFLEET_PLACEMENT_{name}": value for name, value in settings.items()}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.placement", env={**os.environ, **environ}
+        sys.executable, "-m", "services.placement", env={**os.environ, **environ}, stderr=stderr
     )
     try:
         yield process
@@ -49,6 +50,39 @@ async def placement(server: NatsServer) -> AsyncIterator[asyncio.subprocess.Proc
         if process.returncode is None:
             process.terminate()
         await process.wait()
+
+
+class Standing:
+    """A placement process whose log is read along."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self._lines: list[str] = []
+        self._spoken = asyncio.Event()
+
+    async def listen(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self._lines.append(line.decode())
+            self._spoken.set()
+
+    async def says(self, words: str) -> None:
+        """Returns with the next line that has these words; what it said before that is forgotten."""
+        while not any(words in line for line in self._lines):
+            self._spoken.clear()
+            await self._spoken.wait()
+        self._lines.clear()
+
+
+@asynccontextmanager
+async def standing(server: NatsServer) -> AsyncIterator[Standing]:
+    """Returns once it runs."""
+    async with placement(server, asyncio.subprocess.PIPE) as process:
+        found = Standing(process)
+        listening = asyncio.create_task(found.listen())
+        await found.says("the service runs")
+        yield found
+    await listening
 
 
 @asynccontextmanager
@@ -155,6 +189,48 @@ async def test_a_killed_placement_is_followed_by_one_with_a_higher_epoch(server:
             await watcher.put("b")
             await replica.until({"a": "gpu", "b": "gpu"})
             assert {shard.epoch for shard in replica.shards.values()} == {2}
+
+
+async def test_a_standby_follows_a_paused_leader_and_the_paused_one_a_killed_one(
+    server: NatsServer, within: Within
+) -> None:
+    """A standby acts less than 5 s after the leader stopped; what the deadline adds is for slow machines."""
+    async with within(90), Watcher(server) as watcher, reporting(watcher.worker, "r1") as replica:
+        written: list[int] = []
+
+        async def note(change: Change[Any]) -> None:
+            written.append(change.value.epoch)
+
+        await watcher.worker.state(ASSIGNMENT).watch(note)
+        async with standing(server) as first:
+            await watcher.ready("r1")
+            async with standing(server) as second:
+                first.process.send_signal(signal.SIGSTOP)
+                async with within(10):
+                    await watcher.epoch(2)
+                await watcher.put("a")
+                await replica.until({"a": "gpu"})
+                first.process.send_signal(signal.SIGCONT)
+                await first.says("placement stands by")
+                await watcher.put("b")
+                await replica.until({"a": "gpu", "b": "gpu"})
+                assert set(written[written.index(2) :]) == {2}
+                second.process.send_signal(signal.SIGKILL)
+                async with within(10):
+                    await watcher.epoch(3)
+                await watcher.put("c")
+                await replica.until({"a": "gpu", "b": "gpu", "c": "gpu"})
+                assert written == sorted(written)
+
+
+async def test_a_clean_stop_hands_the_role_over_at_once(server: NatsServer, within: Within) -> None:
+    async with within(60), Watcher(server) as watcher, reporting(watcher.worker, "r1"), standing(server) as second:
+        await second.says("placement leads")
+        async with standing(server) as third:
+            second.process.terminate()
+            await third.says("the lease was given up")
+            await watcher.epoch(2)
+            assert (await watcher.fleet()).epoch == 2
 
 
 async def test_a_restarted_bus_loses_nothing(server: NatsServer, within: Within) -> None:
