@@ -254,9 +254,6 @@ async def test_c33_a_worker_that_is_killed_comes_back_and_rewarms_from_its_disk(
     ("name", "value", "sentence"),
     [
         ("SLOTZ", "4", "did you mean LORAFLEET_WORKER_SLOTS?"),
-        ("SLOTS", "0", "SLOTS must be at least 1"),
-        ("QUEUE_LIMIT", "0", "QUEUE_LIMIT must be at least 1"),
-        ("THREADS", "-1", "THREADS must be at least 0"),
         ("MODEL_FOLDER", "/nowhere", "MODEL_FOLDER holds no base model"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from services.registry.settings import PREFIX, Settings
 from shared.runtime.settings import SettingsError, read
 from tests.support.registry_world import settings
 
+ENVIRON = {"ADMIN_KEY": "k" * 16, "DATABASE_URL": "sqlite+aiosqlite:///x", "STORE_URL": "file:///s"}
+
 
 def test_prefixes_name_folders_and_buckets(tmp_path: Path) -> None:
     said = settings(tmp_path, weights_prefixes=("file:///srv/inbox/", "file:///", "s3://models/acme/", "s3://models"))
@@ -19,8 +22,7 @@ def test_prefixes_name_folders_and_buckets(tmp_path: Path) -> None:
 
 
 def test_nothing_is_read_from_disk_unless_it_is_allowed() -> None:
-    environ = {"ADMIN_KEY": "k" * 16, "DATABASE_URL": "sqlite+aiosqlite:///x", "STORE_URL": "file:///s"}
-    said = read(Settings, PREFIX, {PREFIX + name: value for name, value in environ.items()})
+    said = read(Settings, PREFIX, {PREFIX + name: value for name, value in ENVIRON.items()})
     assert (said.weights_prefixes, said.host) == ((), "127.0.0.1")
 
 
@@ -35,6 +37,20 @@ def test_nothing_is_read_from_disk_unless_it_is_allowed() -> None:
 def test_what_makes_no_sense_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
         settings(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("ADMIN_KEY", "short", "at least 16 characters"),
+        ("DATABASE_URL", "sqlite:///x", "sqlite+aiosqlite:///file"),
+        ("WEIGHTS_PREFIXES", "/inbox", "does not look like file:///folder"),
+        ("PORT", "many", "LORAFLEET_REGISTRY_PORT"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(name: str, value: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(sentence)):
+        read(Settings, PREFIX, {PREFIX + each: said for each, said in {**ENVIRON, name: value}.items()})
 
 
 def test_a_setting_that_is_missing_is_named() -> None:
