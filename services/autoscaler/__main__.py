@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 from services.autoscaler.app import TURN_S, Autoscaler
 from services.autoscaler.carrying import CARRY_S, Carrier
@@ -24,6 +25,9 @@ from services.autoscaler.io.recommend import Recommend
 from services.autoscaler.lookout import AutoscalerPolicy, Lookout
 from services.autoscaler.settings import PREFIX, Settings
 from shared.bus.nats import BusOptions, connect
+from shared.contracts.catalog import LEASE, SCALE_WISH
+from shared.leadership.leader import Leader
+from shared.leadership.ledger import Ledger
 from shared.runtime import logs
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import Metrics
@@ -72,13 +76,17 @@ async def main() -> None:
     bus = await connect(options)
     clock, metrics, policy = SystemClock(), Metrics("autoscaler"), policy_of(settings)
     meters, actuator = Meters(metrics), actuator_of(settings)
-    carrier = Carrier(actuator, clock, meters)
+    leader = Leader(bus.state(LEASE), clock, role="autoscaler", holder=f"{settings.instance}-{secrets.token_hex(4)}")
+    desk = Desk(bus, leader, Ledger("scale_wish", bus.state(SCALE_WISH), leader.may_act))
+    carrier = Carrier(actuator, clock, meters, leader.may_act)
     follows = policy.merged.enabled and actuator.starts_merged
     lookout = Lookout(clock, policy, Heard(bus, clock, policy.windows, follow_customers=follows), carrier)
-    autoscaler = Autoscaler(clock, policy, lookout, Desk(bus), meters)
-    probe = ProbeServer(settings.probe_port, metrics, autoscaler.unready_reason)
+    autoscaler = Autoscaler(clock, policy, lookout, desk, meters)
+    probe = ProbeServer(settings.probe_port, metrics, autoscaler.unready_reason, status=autoscaler.status)
+    # The lease is given up last: until then this autoscaler may have something under way.
     parts = [
-        probe, autoscaler, periodically(clock, TURN_S, autoscaler.turn), periodically(clock, CARRY_S, carrier.turn),
+        probe, leader, periodically(clock, leader.turn_s, leader.turn),
+        autoscaler, periodically(clock, TURN_S, autoscaler.turn), periodically(clock, CARRY_S, carrier.turn),
     ]  # fmt: skip
     try:
         await run_until_stopped("autoscaler", parts)

@@ -2,6 +2,9 @@
 
 What is decided goes on the bus (a wish for each pool, an order to drain for each replica that is to go) and to the
 actuator, again and again: nothing depends on one message or one call having come through.
+
+Of several autoscalers the one that holds the lease does so. The others listen, and take up its wishes when they take
+over.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from services.autoscaler.io.desk import Desk
 from services.autoscaler.io.meters import Meters
 from services.autoscaler.lookout import AutoscalerPolicy, Lookout
 from shared.bus.port import BusUnavailable
+from shared.leadership.ledger import NotLeading, Superseded
 from shared.messages.desired import ScaleWish
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
@@ -42,29 +46,35 @@ class Autoscaler:
         self._meters = meters
         self._memories: dict[str, PoolMemory] = {}
         self._filled_at_s: float | None = None
+        self._has_looked = False
         self._sequence = 0
         self._epoch = 0
+        """Of the lease under which this autoscaler acts; 0: it stands by."""
 
     async def start(self) -> None:
-        """Listen, and take up the wishes and the drains on record. Raises BusUnavailable; nothing was written then,
-        and nothing is left running."""
+        """Listen, and contend for the lease. Raises BusUnavailable; nothing was written then, and nothing is left
+        running."""
         try:
             await self._heard.start()
             await self._desk.read()
         except BaseException:
             await self.stop()
             raise
-        self._recall()
         self._filled_at_s = self._clock.now_s() + self._policy.fill_s
+        self._desk.leader.contend()
 
     async def stop(self) -> None:
         await self._heard.stop()
 
     def unready_reason(self) -> str | None:
-        """For the probe: None while fleet metrics go out."""
+        """For the probe: None while this autoscaler acts or could."""
         if not self._desk.connected:
             return "the bus cannot be reached"
-        return None if self._sequence else "its view of the fleet has not filled yet"
+        return None if self._has_looked else "its view of the fleet has not filled yet"
+
+    def status(self) -> str:
+        """For the probe, once it is ready."""
+        return f"leads with epoch {self._epoch}" if self._epoch else "stands by"
 
     async def turn(self) -> None:
         """Look, decide, say so. A silent replica is waited for by nobody."""
@@ -74,16 +84,39 @@ class Autoscaler:
             self._filled_at_s = now_s + self._policy.fill_s
         if self._filled_at_s is None or now_s < self._filled_at_s:
             return
+        self._has_looked = True
+        standing = self._desk.leader.standing
+        try:
+            await self._follow(standing.epoch if standing.leads else 0)
+            if self._epoch:
+                await self._decide(now_s)
+        except (BusUnavailable, NotLeading) as error:
+            _log.warning("not everything could be sent; the next turn does it", error=error)
+        except Superseded as error:
+            self._desk.leader.heed(error.epoch + 1)
+            _log.warning("somebody else has wished; this autoscaler goes on with a higher epoch, or not", error=error)
+
+    async def _follow(self, epoch: int) -> None:
+        """Begin to act with the epoch of the lease, or step back. The wishes and drains on record are taken up."""
+        if epoch == self._epoch:
+            return
+        self._epoch = 0
+        self._meters.leads(0)
+        if epoch:
+            await self._desk.read()
+            self._recall()
+        self._epoch = epoch
+        self._meters.leads(epoch)
+
+    async def _decide(self, now_s: float) -> None:
         pools = await self._lookout.loads(self._memories)
         decisions = decide_all(self._memories, pools, now_s, self._policy.scale, self._policy.cost)
         self._memories |= {pool_id: decision.memory for pool_id, decision in decisions.items()}
-        try:
-            await self._publish(pools, decisions, now_s)
-            await self._act(decisions)
-        except BusUnavailable as error:
-            _log.warning("not everything could be sent; the next turn does it", error=error)
+        await self._publish(pools, decisions, now_s)
+        await self._act(decisions)
 
     def _recall(self) -> None:
+        self._memories = {}
         now_s, ours = self._clock.now_s(), self._heard.own_orders
         for pool_id, wish in self._desk.wishes.items():
             drains = {replica_id: now_s for replica_id in wish.drain if replica_id in ours}
@@ -105,7 +138,7 @@ class Autoscaler:
             at_s=self._clock.wall_s(),
             sequence=self._sequence,
         )
-        await self._desk.publish(fleet)
+        await self._desk.publish(fleet, self._epoch)
         self._meters.published(fleet)
 
     async def _act(self, decisions: Mapping[str, PoolDecision]) -> None:
@@ -146,7 +179,7 @@ class Autoscaler:
             if await self._desk.drain(replica_id, reason, self._epoch):
                 _log.info("a replica is to drain", replica_id=replica_id, reason=reason)
         for replica_id in sorted(self._heard.own_orders - due.keys()):
-            if await self._desk.end_drain(replica_id):
+            if await self._desk.end_drain(replica_id, self._epoch):
                 _log.info("a replica no longer drains, or is gone", replica_id=replica_id)
 
     def _order(self, decision: PoolDecision) -> ScaleOrder:

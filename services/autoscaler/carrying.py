@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -28,12 +28,14 @@ class _Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Carrier:
-    """`turn` is to be called every CARRY_S, never twice at a time."""
+    """`turn` is to be called every CARRY_S, never twice at a time. `may_act` says whether an order of that epoch may
+    still be carried out."""
 
-    def __init__(self, actuator: Actuator, clock: Clock, meters: Meters) -> None:
+    def __init__(self, actuator: Actuator, clock: Clock, meters: Meters, may_act: Callable[[int], bool]) -> None:
         self._actuator = actuator
         self._clock = clock
         self._meters = meters
+        self._may_act = may_act
         self._orders: dict[str, ScaleOrder] = {}
         self._pools: dict[str, PoolSpec] = {}
         self._existing: dict[str, frozenset[str] | None] = {}
@@ -72,7 +74,7 @@ class Carrier:
         """Orders come first: what exists is then what the next decision finds."""
         try:
             order = self._orders.get(pool.pool_id)
-            if order is not None:
+            if order is not None and self._may_act(order.epoch):
                 await self._actuator.apply(order)
             self._existing[pool.pool_id] = await self._actuator.existing(pool)
         except ActuatorFailed as error:

@@ -1,4 +1,4 @@
-"""What the autoscaler writes on the bus: wishes, and its own orders to drain."""
+"""What the autoscaler writes on the bus while it leads: wishes, and its own orders to drain."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from collections.abc import Mapping
 
 from services.autoscaler.io.heard import OURS
 from shared.bus.port import Bus, RevisionConflict
-from shared.contracts.catalog import DRAIN, FLEET_METRICS, SCALE_WISH
+from shared.contracts.catalog import DRAIN, FLEET_METRICS
+from shared.leadership.leader import Leader
+from shared.leadership.ledger import Ledger, NotLeading
 from shared.messages.desired import DrainOrder, ScaleWish
 from shared.messages.reports import FleetMetrics
 
 
 class Desk:
-    """Every coroutine may raise BusUnavailable; what was written until then stands, and doing it again is safe."""
+    """Every coroutine may raise BusUnavailable; what was written until then stands, and doing it again is safe. Those
+    that write raise NotLeading without the lease, and nothing was written."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, leader: Leader, wishes: Ledger[ScaleWish]) -> None:
+        self.leader = leader
         self._bus = bus
-        self._wishes = bus.state(SCALE_WISH)
+        self._wishes = wishes
         self._drains = bus.state(DRAIN)
-        self._kept: dict[str, ScaleWish] = {}
 
     @property
     def connected(self) -> bool:
@@ -27,39 +30,48 @@ class Desk:
     @property
     def wishes(self) -> Mapping[str, ScaleWish]:
         """As they are on the bus, as far as we know."""
-        return self._kept
+        return {ids[0]: wish for ids, wish in self._wishes.values.items()}
 
     async def read(self) -> None:
-        """Take up the wishes on record."""
-        entries = await self._wishes.entries()
-        self._kept = {entry.value.pool_id: entry.value for entry in entries if entry.value is not None}
+        """Take up the wishes on record, and never lead with a lower epoch than theirs."""
+        await self._wishes.read()
+        self.leader.heed(self._wishes.newest_epoch)
 
     async def wish(self, wish: ScaleWish) -> bool:
-        """Make it the one on record; whether it says anything new. A reason alone is not written: it changes with
-        every look, and the metrics carry it."""
-        kept = self._kept.get(wish.pool_id)
-        if kept is not None and (kept.desired, kept.drain) == (wish.desired, wish.drain):
-            return False
-        await self._wishes.put(wish, wish.pool_id)
-        self._kept[wish.pool_id] = wish
-        return True
+        """Make it the one on record; whether it wishes for anything new. A reason alone is not written: it changes
+        with every look, and the metrics carry it. Raises Superseded."""
+        kept = self._wishes.values.get((wish.pool_id,))
+        is_new = kept is None or (kept.desired, kept.drain) != (wish.desired, wish.drain)
+        if is_new or (kept is not None and kept.epoch != wish.epoch):
+            await self._wishes.write(wish, wish.pool_id)
+        return is_new
 
     async def drain(self, replica_id: str, reason: str, epoch: int) -> bool:
         """Order one replica to drain, unless somebody has done so already; whether it was we."""
         order = DrainOrder(replica_id=replica_id, reason=OURS + reason, epoch=epoch)
+        self._require_leading(epoch)
         try:
             await self._drains.put(order, replica_id, expected_revision=0)
         except RevisionConflict:
             return False
         return True
 
-    async def end_drain(self, replica_id: str) -> bool:
+    async def end_drain(self, replica_id: str, epoch: int) -> bool:
         """Take our order back. One that a person wrote meanwhile stays; whether ours is gone."""
         kept = await self._drains.get(replica_id)
         if kept is None or kept.value is None or not kept.value.reason.startswith(OURS):
             return False
-        await self._drains.delete(replica_id)
+        self._require_leading(epoch)
+        try:
+            await self._drains.delete(replica_id, expected_revision=kept.revision)
+        except RevisionConflict:
+            return False
         return True
 
-    async def publish(self, fleet: FleetMetrics) -> None:
+    async def publish(self, fleet: FleetMetrics, epoch: int) -> None:
+        self._require_leading(epoch)
         await self._bus.publish(FLEET_METRICS, fleet)
+
+    def _require_leading(self, epoch: int) -> None:
+        if not self.leader.may_act(epoch):
+            raise NotLeading(f"the lease is not ours with epoch {epoch} now, so nothing is written")

@@ -11,6 +11,7 @@ _POOL = ("pool",)
 
 class Meters:
     def __init__(self, metrics: Metrics) -> None:
+        self._leads = metrics.gauge("leads", "1 while this autoscaler acts, 0 while it stands by.")
         self._desired = metrics.gauge("desired_replicas", "Replicas of a pool that should serve.", _POOL)
         self._exist = metrics.gauge(
             "replicas_to_run", "Replicas of a pool that should exist, those included that still drain.", _POOL
@@ -29,6 +30,10 @@ class Meters:
         self._gateways = metrics.gauge("gateways", "Gateways that report.")
         self._wishes = metrics.counter("wishes_total", "Changes of a pool's wish.", _POOL)
         self._failures = metrics.counter("actuator_failures_total", "Orders that could not be carried out.", _POOL)
+
+    def leads(self, epoch: int) -> None:
+        """0: it does not."""
+        self._leads.set(1.0 if epoch else 0.0)
 
     def decided(self, decision: PoolDecision) -> None:
         pool_id = decision.pool_id

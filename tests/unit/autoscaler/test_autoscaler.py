@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,7 +20,9 @@ from services.autoscaler.io.meters import Meters
 from services.autoscaler.io.recommend import Recommend
 from services.autoscaler.lookout import AutoscalerPolicy, Lookout
 from shared.bus.memory import MemoryBroker
-from shared.contracts.catalog import DRAIN, FLEET_METRICS, GATEWAY_ACTIVITY, GATEWAY_REPORT, SCALE_WISH
+from shared.contracts.catalog import DRAIN, FLEET_METRICS, GATEWAY_ACTIVITY, GATEWAY_REPORT, LEASE, SCALE_WISH
+from shared.leadership.leader import Leader
+from shared.leadership.ledger import Ledger
 from shared.messages.activity import GatewayActivity, PoolActivity
 from shared.messages.desired import DrainOrder, ScaleWish
 from shared.messages.reports import FleetMetrics, GatewayReport
@@ -45,16 +48,19 @@ class Stage:
         self.draining: set[str] = set()
         """Who says so."""
         self._said = 0
+        self._names = itertools.count(1)
         self._create()
 
     def _create(self) -> None:
         self.bus = self.broker.connect("autoscaler")
         self.metrics = Metrics("autoscaler")
         meters = Meters(self.metrics)
-        self.carrier = Carrier(self.actuator, self.clock, meters)
+        self.leader = Leader(self.bus.state(LEASE), self.clock, role="autoscaler", holder=f"a{next(self._names)}")
+        desk = Desk(self.bus, self.leader, Ledger("scale_wish", self.bus.state(SCALE_WISH), self.leader.may_act))
+        self.carrier = Carrier(self.actuator, self.clock, meters, self.leader.may_act)
         heard = Heard(self.bus, self.clock, self.policy.windows, follow_customers=self.policy.merged.enabled)
         lookout = Lookout(self.clock, self.policy, heard, self.carrier)
-        self.autoscaler = Autoscaler(self.clock, self.policy, lookout, Desk(self.bus), meters)
+        self.autoscaler = Autoscaler(self.clock, self.policy, lookout, desk, meters)
 
     async def start(self) -> None:
         await self.console.subscribe(FLEET_METRICS, self._on_metrics)
@@ -63,6 +69,7 @@ class Stage:
 
     async def restart(self) -> None:
         await self.autoscaler.stop()
+        await self.leader.stop()
         self._create()
         await self.autoscaler.start()
 
@@ -72,6 +79,7 @@ class Stage:
                 if name not in silent:
                     await replica.report(draining=name in self.draining, **said)
             await self.clock.advance(1.0)
+            await self.leader.turn()
             await self.autoscaler.turn()
             await self.carrier.turn()
             await self.clock.advance(0.0)
@@ -279,7 +287,7 @@ async def test_the_wish_on_record_is_taken_up_after_a_restart(stage: Stage) -> N
     await stage.start()
     await stage.seconds(3)
     assert stage.pool.desired == 7
-    assert [wish.reason for wish in stage.wishes] == ["before"]
+    assert [(wish.desired, wish.epoch) for wish in stage.wishes] == [(7, 0), (7, 1)]
 
 
 async def test_a_bus_that_is_away_costs_seconds_and_not_the_service(stage: Stage) -> None:
