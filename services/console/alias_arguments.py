@@ -6,7 +6,7 @@ import argparse
 
 from services.console.commands import aliases
 from services.console.core.probing import seconds_of
-from services.console.leaves import group, leaf, login
+from services.console.leaves import group, leaf, login, number
 
 
 def add_aliases(commands: argparse._SubParsersAction) -> None:
@@ -20,7 +20,7 @@ def add_aliases(commands: argparse._SubParsersAction) -> None:
     _condition(back)
     split = _change(words, "split", aliases.split, "let some sessions mean another version, or change how many")
     split.add_argument("adapter_id")
-    split.add_argument("percent", type=float, help="0 to 100")
+    split.add_argument("percent", type=number, help="0 to 100")
     split.add_argument("--force", action="store_true", help="do not wait for the owners")
     _condition(split)
     _conditions_of_guard(split)
@@ -49,8 +49,8 @@ def _condition(made: argparse.ArgumentParser) -> None:
 
 def _conditions_of_guard(made: argparse.ArgumentParser) -> None:
     guard = made.add_argument_group("guard", "go back by itself as soon as the new version does not keep to this")
-    guard.add_argument("--max-error-rate", type=float, metavar="SHARE", help="of its requests, such as 0.05")
-    guard.add_argument("--max-ttft-p95-ms", type=float, metavar="MS")
+    guard.add_argument("--max-error-rate", type=number, metavar="SHARE", help="of its requests, such as 0.05")
+    guard.add_argument("--max-ttft-p95-ms", type=number, metavar="MS")
     guard.add_argument("--probe", action="store_true", help="look now and then what is in its slots")
     guard.add_argument("--minimum-requests", type=int, metavar="N", help="before figures count (default 20)")
     guard.add_argument("--window", dest="window_s", type=_seconds, metavar="DURATION", help="of figures (default 60s)")

@@ -12,6 +12,7 @@ from services.console.core.probing import seconds_of
 from services.console.evaluation_arguments import add_evaluations
 from services.console.leaves import group as _group
 from services.console.leaves import leaf as _leaf
+from services.console.leaves import number
 from services.console.leaves import plain as _plain
 from services.console.migrate_arguments import add_migrate
 from services.console.plan_arguments import add_plan
@@ -49,7 +50,7 @@ def _fleet(commands: argparse._SubParsersAction) -> None:
     chat = _plain(commands, "chat", fleet.chat, "stream one answer")
     chat.add_argument("alias")
     chat.add_argument("prompt")
-    chat.add_argument("--temperature", type=float, default=0.0)
+    chat.add_argument("--temperature", type=number, default=0.0)
     chat.add_argument("--max-tokens", type=int, default=200)
     chat.add_argument("--verbose", action="store_true", help="also print adapter, tier and request id")
     chat.set_defaults(needs="door")
@@ -124,7 +125,7 @@ def _access(commands: argparse._SubParsersAction) -> None:
     tenants = _group(commands, "tenants", "customers")
     made = _leaf(tenants, "create", access.tenant_create, "add a customer")
     made.add_argument("tenant")
-    made.add_argument("--weight", type=float, help="its share among customers (default: 1, or what it has)")
+    made.add_argument("--weight", type=number, help="its share among customers (default: 1, or what it has)")
     _leaf(tenants, "list", access.tenant_list, "all customers")
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from services.console.commands import evals, pipelines
-from services.console.leaves import group, leaf
+from services.console.leaves import group, leaf, number
 
 
 def add_evaluations(commands: argparse._SubParsersAction) -> None:
@@ -19,8 +19,8 @@ def _evals(evaluations: argparse._SubParsersAction) -> None:
     made.add_argument("file", type=Path, help="one case a line, as JSON")
     made.add_argument("--tenant", required=True)
     made.add_argument("--adapter", help="for this adapter alone, which may be still to come")
-    made.add_argument("--minimum-score", type=float, help="from 0 to 1 (default 0.5)")
-    made.add_argument("--epsilon", type=float, help="how much worse than its predecessor it may be (default 0.02)")
+    made.add_argument("--minimum-score", type=number, help="from 0 to 1 (default 0.5)")
+    made.add_argument("--epsilon", type=number, help="how much worse than its predecessor it may be (default 0.02)")
     listing = leaf(evaluations, "list", evals.listing, "all evaluation sets, the latest first")
     listing.add_argument("--tenant")
     show = leaf(evaluations, "show", evals.show, "an adapter's last evaluation: the verdict, and every case")
@@ -32,8 +32,8 @@ def _evals(evaluations: argparse._SubParsersAction) -> None:
     post = leaf(evaluations, "post", evals.post, "post and sign the results of a pipeline's own evaluation")
     post.add_argument("adapter_id")
     post.add_argument("--key", required=True, type=Path, metavar="FILE", help="the private Ed25519 key, PEM")
-    post.add_argument("--score", required=True, type=float, help="from 0 to 1")
-    post.add_argument("--predecessor-score", type=float, help="of the version that it replaces")
+    post.add_argument("--score", required=True, type=number, help="from 0 to 1")
+    post.add_argument("--predecessor-score", type=number, help="of the version that it replaces")
     post.add_argument("--notes", default="")
 
 

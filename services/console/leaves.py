@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import math
 
 
 def leaf(commands: argparse._SubParsersAction, name: str, run: object, summary: str) -> argparse.ArgumentParser:
@@ -23,6 +24,14 @@ def plain(commands: argparse._SubParsersAction, name: str, run: object, summary:
 def group(commands: argparse._SubParsersAction, name: str, summary: str) -> argparse._SubParsersAction:
     made = commands.add_parser(name, help=summary, description=summary)
     return made.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+
+def number(text: str) -> float:
+    """For `type=` of an option. What is none, or not finite, is a mistake of whoever typed it: no fleet is asked."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is no number to reckon with")
+    return value
 
 
 def login() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from services.console.commands import migrate
-from services.console.leaves import group, leaf, login
+from services.console.leaves import group, leaf, login, number
 
 _ITEM_STATES = ("planned", "requested", "trained", "cut_over", "done", "failed", "held", "rolled_back")
 
@@ -45,8 +45,8 @@ def _route(command: argparse.ArgumentParser) -> None:
     base = "its name, or the beginning of its hash"
     command.add_argument("--from", dest="origin", required=True, metavar="BASE", help=base)
     command.add_argument("--to", dest="target", required=True, metavar="BASE", help=base)
-    command.add_argument("--gpu-hours", type=float, default=0.5, help="of one adapter's training (default 0.5)")
-    command.add_argument("--usd-per-gpu-hour", type=float, default=2.5, help="default 2.5")
+    command.add_argument("--gpu-hours", type=number, default=0.5, help="of one adapter's training (default 0.5)")
+    command.add_argument("--usd-per-gpu-hour", type=number, default=2.5, help="default 2.5")
 
 
 def _which(command: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from services.console.commands import adapters, batch
-from services.console.leaves import leaf
+from services.console.leaves import leaf, number
 from shared.messages.adapters import EVALUATORS
 
 
@@ -28,11 +28,11 @@ def add(group: argparse._SubParsersAction) -> None:
         "--outcomes", type=Path, default=Path("outcomes.jsonl"), metavar="FILE", help="one line for each"
     )
     every.add_argument("--at-once", type=int, default=16, metavar="N", help="registrations under way (default 16)")
-    every.add_argument("--patience", type=float, default=300.0, metavar="SECONDS", help="with a registry that is away")
+    every.add_argument("--patience", type=number, default=300.0, metavar="SECONDS", help="with a registry that is away")
     for register in (one, every):
         register.add_argument("--tenant", required=True)
         register.add_argument(
             "--base", help="its name or the beginning of its hash (default: the only one that is ready)"
         )
         register.add_argument("--wait", action="store_true", help="return once it is active, or say why it is not")
-        register.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="of --wait")
+        register.add_argument("--timeout", type=number, default=120.0, metavar="SECONDS", help="of --wait")

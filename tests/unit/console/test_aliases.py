@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from services.console.__main__ import main
-from services.console.core.outcome import OK
+from services.console.core.outcome import OK, USAGE
 from tests.support.scripted_http import Answer, Asked, answering
 
 ALIAS = "acme/support:prod"
@@ -90,6 +90,19 @@ def test_a_guard_is_what_was_said_of_it(admin: list[Asked]) -> None:
         {"window_s": 120.0},
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("split", ALIAS, "v2", "nan"), ("split", ALIAS, "v2", "inf"), ("split", ALIAS, "v2", "many"),
+        ("set", ALIAS, "v2", "--max-error-rate", "nan"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number_is_a_mistake_and_nobody_is_asked(admin: list[Asked], words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["alias", *words])
+    assert (ended.value.code, admin) == (USAGE, [])
 
 
 def test_aliases_are_listed_over_all_pages(capsys: pytest.CaptureFixture[str]) -> None:
