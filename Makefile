@@ -72,10 +72,16 @@ down: $(INSTALLED) ## stop the fleet that runs in the background
 
 # -- checks --------------------------------------------------------------------------------------------
 
+# Most tests keep one core busy: so there are two runs at a time, and the second one's words come at its end.
 .PHONY: test
 test: lint types ## everything that must hold before a commit
-	@echo "tests: unit, contract, simulation, integration, e2e"
-	@$(PYTEST) tests
+	@echo "tests: unit, contract, simulation, e2e; beside them, and told of at the end, integration"
+	@beside=$$(mktemp); trap 'rm -f "$$beside"' EXIT; failed=0; \
+	$(PYTEST) tests/integration > "$$beside" 2>&1 & \
+	$(PYTEST) tests --ignore tests/integration || failed=$$?; \
+	wait $$! || failed=$$?; \
+	cat "$$beside"; \
+	exit $$failed
 	@echo "all checks passed"
 
 .PHONY: lint

@@ -78,7 +78,8 @@ def test_the_test_command_of_the_readme_is_what_continuous_integration_runs(chec
     assert EVERYTHING in COMMANDS.findall((checkout / "README.md").read_text())
     assert (checkout / ".ci" / "run").read_text().rstrip().endswith("exec make test")
     planned = subprocess.run(["make", "-n", "test"], cwd=checkout, capture_output=True, text=True, check=True).stdout
-    assert "pytest tests" in planned
+    assert "pytest tests --ignore tests/integration" in planned
+    assert "pytest tests/integration" in planned
 
 
 def test_every_link_and_path_of_the_documents_exists(checkout: Path) -> None:
