@@ -8,7 +8,7 @@ _ANY = None
 PLAIN = frozenset({"msgspec"})
 """What anybody may import."""
 
-PURE = ("shared.hashing", "shared.expressions", "shared.lora_names", "shared.lora_terms")
+PURE = ("shared.hashing", "shared.nearest", "shared.expressions", "shared.lora_names", "shared.lora_terms")
 """What cores may import besides messages."""
 
 SERVICES = ("gateway", "registry", "placement", "autoscaler", "replica_worker")
@@ -17,6 +17,7 @@ LAYERS = (
     Layer("shared.messages", own=("shared.messages",), others=PLAIN),
     Layer("shared.contracts", own=("shared.contracts", "shared.messages"), others=PLAIN),
     Layer("shared.hashing", own=(), others=frozenset({"numpy"})),
+    Layer("shared.nearest", own=("shared.hashing",), others=frozenset({"numpy"})),
     Layer("shared.bus", own=("shared.bus", "shared.contracts", "shared.messages"), others=PLAIN | {"nats"}),
     Layer("shared.store", own=("shared.store",), others=PLAIN | {"boto3", "botocore", "urllib3"}),
     Layer("shared.runtime", own=("shared.runtime",), others=PLAIN | {"prometheus_client", "uvicorn", "uvloop"}),
