@@ -183,6 +183,8 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (_LAYERED, "infra/local/new.py", "from services.gateway.settings import Settings"),
     (_LAYERED, "loadtest/new.py", "from services.gateway.io import door"),
     (_LAYERED, "loadtest/new.py", "from shared.bus.nats import connect"),
+    (_LAYERED, "loadtest/twin/new.py", "from services.replica_worker.tiers.loader import Loader"),
+    (_LAYERED, "loadtest/twin/new.py", "from shared.bus.memory import MemoryBroker"),
     (_LAYERED, "elsewhere/new.py", ""),
     (_NATS, "services/gateway/io/new.py", "import nats"),
     (_NATS, "shared/bus/memory.py", "from nats.aio.client import Client"),

@@ -163,7 +163,7 @@ class ByteBudget(Generic[K]):
     def _make_room(self, size_bytes: int, keep: Collection[K]) -> Room[K] | NoRoom:
         missing = self._used_bytes + size_bytes - self.budget_bytes
         evict: list[K] = []
-        for key in self._evictable(keep):
+        for key in self._evictable(keep) if missing > 0 else ():
             if missing <= 0:
                 break
             evict.append(key)

@@ -91,6 +91,15 @@ LAYERS = (
         own=("loadtest", "services.replica_worker", "shared"),
         others=_ANY,
     ),
+    # Speaks the fleet's messages, and decides nothing that a core decides.
+    Layer(
+        r"loadtest\.twin",
+        own=(
+            *("loadtest.twin", "loadtest.workloads", "shared.messages", "shared.hashing", "shared.contracts"),
+            *(f"services.{name}.core" for name in SERVICES),
+        ),
+        others=_PLAIN | {"numpy"},
+    ),
     Layer(r"loadtest\.registry_\w+", own=("loadtest", "infra", "services.registry", "shared"), others=_ANY),
     Layer(
         "loadtest",

@@ -1,0 +1,100 @@
+"""What a gateway counts of its customers' requests, told once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from loadtest.twin.request import Attempt, Request
+from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
+
+Produced = Callable[[Attempt], int]
+
+
+@dataclass(slots=True)
+class _Counts:
+    requests: int = 0
+    finished: int = 0
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class _PoolCounts:
+    requests: int = 0
+    refused: int = 0
+    first_tokens: int = 0
+    late_first_tokens: int = 0
+    tokens: int = 0
+    adapters: dict[str, _Counts] = field(default_factory=dict)
+
+
+class Activity:
+    def __init__(self, gateway_id: str, objective_s: float, produced: Produced) -> None:
+        self._gateway_id = gateway_id
+        self._objective_s = objective_s
+        self._produced = produced
+        self._pools: dict[str, _PoolCounts] = {}
+        self._sequence = 0
+
+    def began(self, request: Request) -> None:
+        self._pool(request).requests += 1
+        self._adapter(request).requests += 1
+
+    def first_token(self, request: Request, after_s: float) -> None:
+        pool = self._pool(request)
+        pool.first_tokens += 1
+        pool.late_first_tokens += after_s > self._objective_s
+
+    def ended(self, request: Request) -> None:
+        if request.outcome == "ok":
+            self._count(request, request.call.output_tokens)
+            self._adapter(request).finished += 1
+        elif request.first_s is None:
+            self._pool(request).refused += 1
+
+    def message(self, live: Iterable[Request], interval_s: float) -> GatewayActivity:
+        """What happened since the last one; `live` requests' tokens so far are among it."""
+        for request in live:
+            if request.first_s is not None and request.attempt is not None:
+                self._count(request, self._produced(request.attempt))
+        pools, self._pools = self._pools, {}
+        self._sequence += 1
+        return GatewayActivity(
+            gateway_id=self._gateway_id,
+            sequence=self._sequence,
+            interval_s=interval_s,
+            pools={pool_id: _told(counts) for pool_id, counts in pools.items()},
+        )
+
+    def _count(self, request: Request, tokens: int) -> None:
+        more, request.counted = tokens - request.counted, max(tokens, request.counted)
+        if more > 0:
+            self._pool(request).tokens += more
+            self._adapter(request).tokens += more
+
+    def _pool(self, request: Request) -> _PoolCounts:
+        pool = self._pools.get(request.record.pool_id)
+        if pool is None:
+            pool = self._pools[request.record.pool_id] = _PoolCounts()
+        return pool
+
+    def _adapter(self, request: Request) -> _Counts:
+        adapters, name = self._pool(request).adapters, request.record.adapter_id
+        counts = adapters.get(name)
+        if counts is None:
+            counts = adapters[name] = _Counts()
+        return counts
+
+
+def _told(counts: _PoolCounts) -> PoolActivity:
+    return PoolActivity(
+        requests=counts.requests,
+        refused=counts.refused,
+        first_tokens=counts.first_tokens,
+        late_first_tokens=counts.late_first_tokens,
+        tokens=counts.tokens,
+        adapters={
+            name: AdapterActivity(requests=each.requests, finished=each.finished, tokens=each.tokens)
+            for name, each in counts.adapters.items()
+        },
+    )

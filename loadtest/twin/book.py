@@ -1,0 +1,49 @@
+"""The adapters of a scenario by their numbers."""
+
+from __future__ import annotations
+
+from loadtest.twin.scenario import BASE_HASH, PoolShape
+from shared.messages.desired import AdapterRecord
+from shared.messages.identity import key_of
+
+
+class Book:
+    """Records are made when they are first asked for, and stay. Number n is a version of customer n mod `customers`."""
+
+    def __init__(self, pools: tuple[PoolShape, ...], customers: int) -> None:
+        self.customers = customers
+        self._homes = [pool for pool in pools if pool.merged is None]
+        self._records: dict[int, AdapterRecord] = {}
+
+    def record(self, adapter: int) -> AdapterRecord:
+        known = self._records.get(adapter)
+        if known is None:
+            known = self._records[adapter] = self._made(adapter)
+        return known
+
+    def home_of(self, customer: int) -> PoolShape:
+        """Raises LookupError if no pool has this customer's adapters."""
+        for pool in self._homes:
+            last = self.customers if pool.customers is None else pool.first_customer + pool.customers
+            if pool.first_customer <= customer < last:
+                return pool
+        raise LookupError(f"no pool has the adapters of customer {customer}")
+
+    def _made(self, adapter: int) -> AdapterRecord:
+        customer, version = adapter % self.customers, adapter // self.customers
+        pool = self.home_of(customer)
+        name = f"adapter-{adapter:06d}"
+        return AdapterRecord(
+            adapter_id=name,
+            digest=key_of(name),
+            tenant_id=f"customer-{customer}",
+            version=str(version),
+            pool_id=pool.pool_id,
+            base_model_hash=BASE_HASH,
+            rank=pool.rank,
+            alpha=32.0,
+            target_modules=("q_proj",),
+            size_bytes=pool.adapter_bytes,
+            store_key=name,
+            status="active",
+        )

@@ -1,0 +1,145 @@
+"""Bringing a replica, in the background, to what it is assigned: the worker's own plan, in virtual time.
+
+`converge` is asked when something that it depends on has changed and it can have an answer: not while all that its
+last plan wanted is there, nothing has to leave, and no slot is empty that is meant for somebody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from loadtest.twin.agenda import Agenda
+from loadtest.twin.registry import Registry
+from loadtest.twin.slots import Slots
+from loadtest.twin.tiers import Tiers
+from services.replica_worker.core.assignment import Assignment, fold
+from services.replica_worker.core.converge import Action, Held, Known, Limits, Plan, Step, converge, startable
+from shared.messages.desired import AssignedAdapter, AssignmentShard
+from shared.messages.identity import AdapterKey
+
+PATIENCE_S = 1.0
+_LOOK_S = 0.05
+
+
+class Convergence:
+    """`awaited` are the adapters that requests wait for; while there are some, it holds back for a while."""
+
+    def __init__(
+        self, agenda: Agenda, registry: Registry, tiers: Tiers, slots: Slots, awaited: Callable[[], set[AdapterKey]]
+    ) -> None:
+        self.assignment = Assignment()
+        self.fast = True
+        self.plans = 0
+        self._agenda = agenda
+        self._registry = registry
+        self._tiers = tiers
+        self._slots = slots
+        self._awaited = awaited
+        self._limits = Limits(ram_budget_bytes=tiers.ram.budget_bytes, disk_budget_bytes=tiers.disk.budget_bytes)
+        self._wanted: Mapping[AdapterKey, AssignedAdapter] = {}
+        self._for_slots: set[AdapterKey] = set()
+        self._known = -1
+        self._lacking: set[AdapterKey] = set()
+        """Of what the last plan wanted on disk or in RAM."""
+        self._plan: Plan | None = None
+        self._under_way: dict[AdapterKey, Step] = {}
+        self._due = False
+        self.alive = True
+
+    def on_shard(self, shard: AssignmentShard) -> None:
+        self.assignment = fold(self.assignment, shard)
+        self._wanted = self.assignment.wanted()
+        self._for_slots = {key for key, each in self._wanted.items() if each.tier == "gpu"}
+        self._plan = None
+        self.stir()
+
+    def adopt(self) -> None:
+        """Have all that is assigned, as a replica that was here before does."""
+        for key, each in self._wanted.items():
+            record = self._registry.records[key]
+            self._tiers.adopt(record, each.tier)
+            if each.tier == "gpu" and self._tiers.ram.holds(key):
+                self._slots.adopt(record)
+
+    def changed(self, key: AdapterKey) -> None:
+        """It came to a tier, or left one."""
+        if self._plan is not None:
+            lacks = (key in self._plan.wanted_ram and not self._tiers.ram.holds(key)) or (
+                key.digest in self._plan.wanted_disk and not self._tiers.disk.holds(key.digest)
+            )
+            (self._lacking.add if lacks else self._lacking.discard)(key)
+        self.stir()
+
+    def stir(self) -> None:
+        """Look again, at once or when requests have what they need."""
+        if not self._due and self.alive and not (self.fast and self.is_quiet()):
+            self._due = True
+            self._agenda.soon(self._look, self._agenda.now_s + PATIENCE_S)
+
+    def is_quiet(self) -> bool:
+        """Another plan would have no action that is not under way."""
+        if self._plan is None or self._known != self._registry.changes:
+            return False
+        if self._lacking or self._registry.leaving:
+            return False
+        return not (self._slots.empty and any(not self._slots.table.has_slot(key) for key in self._for_slots))
+
+    def plan(self) -> Plan:
+        records, tiers, table = self._registry.records, self._tiers, self._slots.table
+        files = tiers.files
+        held_keys = {*table.resident, *tiers.ram.held, *files.values()}
+        in_use = table.all_in_use.union(tiers.all_in_use, self._awaited(), self._under_way)
+        held = Held(
+            gpu=frozenset(table.resident),
+            ram=frozenset(tiers.ram.held),
+            disk=frozenset(files),
+            in_use=in_use,
+            empty_slots=table.empty,
+        )
+        leaving = frozenset(self._registry.leaving & held_keys)
+        sizes = {key: records[key].size_bytes for key in (*self._wanted, *leaving) if key in records}
+        known = Known(size_bytes=sizes, ram_bytes={}, leaving=leaving, blocked=())
+        return converge(self._wanted, held, known, self._limits)
+
+    def _look(self, until_s: float) -> None:
+        if self._awaited() and self._agenda.now_s < until_s:
+            self._agenda.at(min(until_s, self._agenda.now_s + _LOOK_S), self._look, until_s)
+            return
+        self._due = False
+        if self.alive:
+            self._act()
+
+    def _act(self) -> None:
+        self.plans += 1
+        plan = self._plan = self.plan()
+        self._known = self._registry.changes
+        self._tiers.ram.preferred, self._tiers.disk.preferred = plan.wanted_ram, plan.wanted_disk
+        self._lacking = self._lacks(plan)
+        for drop in plan.actions:
+            if drop.step is Step.DROP and self._slots.vacate(drop.key) and self._tiers.drop(drop.key):
+                self.stir()
+                return
+        for action in startable(plan, self._under_way):
+            self._under_way[action.key] = action.step
+            self._begin(action)
+
+    def _lacks(self, plan: Plan) -> set[AdapterKey]:
+        ram, disk = self._tiers.ram, self._tiers.disk
+        lacks = {key for key in plan.wanted_ram if not ram.holds(key)}
+        on_disk = (key for key in self._wanted if key.digest in plan.wanted_disk)
+        return lacks.union(key for key in on_disk if not disk.holds(key.digest))
+
+    def _begin(self, action: Action) -> None:
+        record = self._registry.records[action.key]
+        match action.step:
+            case Step.FETCH:
+                self._tiers.hold_on_disk(record, lambda why: self._over(action.key, more=not why))
+            case Step.READ:
+                self._tiers.hold_in_ram(record, lambda why: self._over(action.key, more=not why))
+            case Step.LOAD:
+                self._slots.load_quietly(record, lambda well: self._over(action.key, more=well))
+
+    def _over(self, key: AdapterKey, *, more: bool) -> None:
+        self._under_way.pop(key, None)
+        if more:
+            self.stir()

@@ -1,0 +1,64 @@
+"""One request of a client: as its gateway sees it, and as the replica does that tries to answer it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from loadtest.twin.sequence import Sequence
+from loadtest.workloads.call import Call
+from shared.messages.desired import AdapterRecord
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """`outcome` is "" while it is under way, then "ok" or the code of its failure. `counted` tokens are those that its
+    gateway has told of."""
+
+    number: int
+    gateway: int
+    call: Call
+    began_s: float
+    record: AdapterRecord
+    tokens: int
+    pool_ids: tuple[str, ...]
+    merged_pool_ids: tuple[str, ...]
+    tried: frozenset[str] = frozenset()
+    attempts: int = 0
+    deaths: int = 0
+    attempt: Attempt | None = None
+    asked_at_s: float = 0.0
+    first_s: float | None = None
+    ended_s: float | None = None
+    outcome: str = ""
+    rule: str = ""
+    tier: str = ""
+    replica_id: str = ""
+    counted: int = 0
+    trouble: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Attempt(Sequence):
+    """`record` is None on a replica that has the adapter merged in: all it needs there is a row."""
+
+    id: str = ""
+    request: Request = field(kw_only=True)
+    replica_id: str = ""
+    incarnation: str = ""
+    pool_id: str = ""
+    record: AdapterRecord | None = None
+    tenant: str = ""
+    promised: int = 0
+    received: bool = False
+    arrived_at_s: float = 0.0
+    begun: bool = False
+    """It has been in the engine."""
+    over: bool = False
+    tier: str = "gpu"
+    slot: int | None = None
+    passed_over_since_s: float = 0.0
+    paused: bool = False
+    moving: bool = False
+    """It has produced something since it began or went on."""
+    charged: int = 0
+    """Tokens that its customer was charged with."""

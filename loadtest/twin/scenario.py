@@ -1,0 +1,109 @@
+"""What is to be simulated: a fleet, its timing, its traffic, its policies, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from loadtest.twin.sequence import BatchShape
+from loadtest.twin.timing import Timing
+from loadtest.workloads.call import Call, Move
+from services.autoscaler.core.policy import ScalePolicy
+from services.gateway.core.routing import RoutingPolicy
+from services.gateway.core.stream import StreamPolicy
+from services.placement.core.tick import TickPolicy
+from services.replica_worker.core.dispatch_view import DispatchPolicy
+
+BASE_HASH = "ba5e" * 16
+
+
+class PoolShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool and its replicas, all alike but for `odd` ones: by their number, those of other slots and memories.
+
+    Customers from `first_customer` on, `customers` of them (None: all), have their adapters here. With `merged`, a
+    customer, the replicas have the first version of its adapter in their weights, and hold no other."""
+
+    pool_id: str = "base-r16"
+    replicas: int = 26
+    slots: int = 250
+    rank_limit: int = 16
+    rank: int = 16
+    """Of its adapters."""
+    adapter_bytes: int = 80_000_000
+    ram_bytes: int = 48_000_000_000
+    disk_bytes: int = 200_000_000_000
+    queue_limit: int = 256
+    batch: BatchShape = BatchShape()
+    first_customer: int = 0
+    customers: int | None = None
+    merged: int | None = None
+    merged_step_share: float = 0.8
+    """Of the time of a step with adapters in slots."""
+    odd: tuple[OddReplica, ...] = ()
+
+
+class OddReplica(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    slots: int
+    ram_bytes: int
+    disk_bytes: int
+    weight: float = 1.0
+    rank_limit: int | None = None
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """`kind` begins at `at_s` and ends after `for_s`:
+
+    "death" of a replica, which a new process replaces after `for_s` (0: never); "pause" of one, which says and does
+    nothing meanwhile; "slow_store", by `factor`; "lost_reports", "lost_residency" and "lost_assignments", each message
+    with `chance`; "stale_reports", which come `factor` seconds late; "placement_pause", after which the paused one
+    acts on what it knew; "second_placement", which claims the next epoch and acts beside the first, until that hears
+    of it. `replica` "": all of them, or whoever comes first in the alphabet for a death or a pause.
+    """
+
+    kind: str
+    at_s: float
+    for_s: float = 0.0
+    replica: str = ""
+    chance: float = 0.0
+    factor: float = 1.0
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True):
+    """The autoscaler acts on the pools that `policies` names. A replica reports after `start_s`, ready."""
+
+    policies: dict[str, ScalePolicy]
+    start_s: float = 120.0
+    usd_per_hour: float = 2.5
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """`calls` makes the workload anew for each run. Nothing before `warm_up_s` is counted in figures."""
+
+    calls: Callable[[], Iterable[Call]]
+    moves: Callable[[], Iterable[Move]] | None = None
+    customers: int
+    for_s: float
+    warm_up_s: float = 0.0
+    seed: int = 1
+    pools: tuple[PoolShape, ...] = (PoolShape(),)
+    gateways: int = 1
+    timing: Timing = Timing()
+    routing: RoutingPolicy = RoutingPolicy()
+    streams: StreamPolicy = StreamPolicy()
+    dispatch: DispatchPolicy = DispatchPolicy()
+    placement: TickPolicy = TickPolicy()
+    scaling: Scaling | None = None
+    faults: tuple[Fault, ...] = ()
+    ttft_objective_s: float = 1.0
+    usd_per_replica_hour: float = 2.5
+    warm: bool = True
+    """Replicas begin with what they are first assigned."""
+    full_wire: bool = False
+    """Every message is encoded and decoded, and snapshots are sent as often as in life. Otherwise snapshots are left
+    out while none is lost, because they would say nothing new."""
+    check_every: int = 0
+    """Invariants are looked at after every so many events; 0: only at the end."""
+    tail_s: float = 60.0
+    """How long the fleet may work on after the last call."""

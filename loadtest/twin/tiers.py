@@ -1,0 +1,225 @@
+"""Store, disk and RAM of one replica: byte budgets, one flight for each adapter, and a serial link for each hop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from loadtest.twin.agenda import Agenda
+from loadtest.twin.timing import Timing
+from services.replica_worker.core.pace import Pace
+from services.replica_worker.core.tiers import ByteBudget, NoRoom
+from shared.messages.desired import AdapterRecord
+from shared.messages.identity import AdapterKey
+
+FETCHES_AT_ONCE = 4
+READS_AT_ONCE = 2
+
+K = TypeVar("K", bound=Hashable)
+Then = Callable[[str], None]
+"""Told how it ended: "" is well."""
+
+
+class Link:
+    """One transfer after the other. `factor` above 1 makes those slower that begin from now on."""
+
+    def __init__(self, bytes_per_s: float, latency_s: float = 0.0) -> None:
+        self.factor = 1.0
+        self._bytes_per_s = bytes_per_s
+        self._latency_s = latency_s
+        self._free_at_s = 0.0
+
+    def take(self, now_s: float, size_bytes: int) -> float:
+        """When a transfer that is asked for now will be over."""
+        begins_s = max(now_s + self._latency_s * self.factor, self._free_at_s)
+        self._free_at_s = begins_s + size_bytes * self.factor / self._bytes_per_s
+        return self._free_at_s
+
+
+class Gate:
+    """At most so many at once; the others wait in their order."""
+
+    def __init__(self, at_once: int) -> None:
+        self._free = at_once
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def enter(self, go: Callable[[], None]) -> None:
+        if self._free:
+            self._free -= 1
+            go()
+        else:
+            self._waiting.append(go)
+
+    def leave(self) -> None:
+        if self._waiting:
+            self._waiting.popleft()()
+        else:
+            self._free += 1
+
+
+class Shelf(Generic[K]):
+    """A byte budget that is worth waiting for, while some of it is in use for a moment only."""
+
+    def __init__(self, budget: ByteBudget[K]) -> None:
+        self.budget = budget
+        self._waiting: list[Callable[[], None]] = []
+
+    def reserve(
+        self, key: K, size_bytes: int, now_s: Callable[[], float], then: Callable[[tuple[K, ...] | str], None]
+    ) -> None:
+        """`then` gets what was evicted, or why there cannot be room."""
+        room = self.budget.reserve(key, size_bytes, now_s())
+        if not isinstance(room, NoRoom):
+            then(room.evict)
+        elif size_bytes > self.budget.budget_bytes or not self.budget.busy:
+            then(room.reason)
+        else:
+            self._waiting.append(lambda: self.reserve(key, size_bytes, now_s, then))
+
+    def moved(self) -> None:
+        """Somebody is done with something."""
+        waiting, self._waiting = self._waiting, []
+        for again in waiting:
+            again()
+
+
+class Tiers:
+    """`on_change` is told of every adapter that came to disk or RAM, or left one of them."""
+
+    def __init__(
+        self, ram_bytes: int, disk_bytes: int, timing: Timing, agenda: Agenda, on_change: Callable[[AdapterKey], None]
+    ) -> None:
+        self.disk: ByteBudget[str] = ByteBudget(disk_bytes)
+        self.ram: ByteBudget[AdapterKey] = ByteBudget(ram_bytes)
+        self.store_link = Link(timing.store_bytes_per_s, timing.store_latency_s)
+        self.pace = Pace(timing.store_bytes_per_s)
+        self._disk_link = Link(timing.disk_bytes_per_s)
+        self._agenda = agenda
+        self._on_change = on_change
+        self._disk_shelf, self._ram_shelf = Shelf(self.disk), Shelf(self.ram)
+        self._fetching, self._reading = Gate(FETCHES_AT_ONCE), Gate(READS_AT_ONCE)
+        self._flights: dict[object, list[Then]] = {}
+        self._key_of: dict[str, AdapterKey] = {}
+
+    def adopt(self, record: AdapterRecord, tier: str) -> None:
+        """Have it at once, as a replica that was here before does. Nothing happens where there is no room."""
+        self._key_of[record.digest] = record.key
+        if isinstance(self.disk.adopt(record.digest, record.size_bytes, self._agenda.now_s), NoRoom) or tier == "disk":
+            return
+        self.ram.adopt(record.key, record.size_bytes, self._agenda.now_s)
+
+    def hold_in_ram(self, record: AdapterRecord, then: Then) -> None:
+        if self.ram.holds(record.key):
+            self.ram.touch(record.key, self._agenda.now_s)
+            then("")
+        elif self._joins(record.key, then):
+            self.hold_on_disk(record, lambda why: self._read(record, why))
+
+    def hold_on_disk(self, record: AdapterRecord, then: Then) -> None:
+        self._key_of[record.digest] = record.key
+        if self.disk.holds(record.digest):
+            self.disk.touch(record.digest, self._agenda.now_s)
+            then("")
+        elif self._joins(record.digest, then):
+            self._fetching.enter(lambda: self._make_room_on_disk(record))
+
+    def pin(self, key: AdapterKey) -> Callable[[], None]:
+        """While it is copied to a slot it stays, if it is here at all. Returns what ends that."""
+        if not self.ram.holds(key):
+            return lambda: None
+        self.ram.pin(key)
+        return lambda: (self.ram.unpin(key), self._ram_shelf.moved())[1]
+
+    def drop(self, key: AdapterKey) -> bool:
+        """Forget it in both tiers; False if something uses it."""
+        if self.ram.in_use(key) or self.disk.in_use(key.digest) or key in self._flights or key.digest in self._flights:
+            return False
+        if self.ram.holds(key):
+            self.ram.drop(key)
+        if self.disk.counts(key.digest):
+            self.disk.drop(key.digest)
+        self._on_change(key)
+        return True
+
+    @property
+    def all_in_use(self) -> frozenset[AdapterKey]:
+        on_disk = (self._key_of[digest] for digest in self.disk.all_in_use)
+        return self.ram.all_in_use.union(on_disk)
+
+    @property
+    def files(self) -> dict[str, AdapterKey]:
+        """What is on disk, by digest."""
+        return {digest: self._key_of[digest] for digest in self.disk.held}
+
+    def _joins(self, name: object, then: Then) -> bool:
+        """True for the first who asks: the flight is for it to begin."""
+        flight = self._flights.get(name)
+        if flight is not None:
+            flight.append(then)
+            return False
+        self._flights[name] = [then]
+        return True
+
+    def _land(self, name: object, why: str) -> None:
+        for then in self._flights.pop(name):
+            then(why)
+
+    def _now(self) -> float:
+        return self._agenda.now_s
+
+    # -- from the store to disk ------------------------------------------------------------------------
+
+    def _make_room_on_disk(self, record: AdapterRecord) -> None:
+        self._disk_shelf.reserve(record.digest, record.size_bytes, self._now, lambda room: self._fetch(record, room))
+
+    def _fetch(self, record: AdapterRecord, room: tuple[str, ...] | str) -> None:
+        if isinstance(room, str):
+            self._fetching.leave()
+            self._land(record.digest, room)
+            return
+        for digest in room:
+            self._on_change(self._key_of[digest])
+        self.pace.began(self._agenda.now_s)
+        over_s = self.store_link.take(self._agenda.now_s, record.size_bytes)
+        self._agenda.at(over_s, self._fetched, record)
+
+    def _fetched(self, record: AdapterRecord) -> None:
+        self.pace.ended(record.size_bytes, self._agenda.now_s)
+        self.disk.arrived(record.digest, record.size_bytes, self._agenda.now_s)
+        self._fetching.leave()
+        self._disk_shelf.moved()
+        self._on_change(record.key)
+        self._land(record.digest, "")
+
+    # -- from disk to RAM ------------------------------------------------------------------------------
+
+    def _read(self, record: AdapterRecord, why: str) -> None:
+        if why:
+            self._land(record.key, why)
+        else:
+            self._reading.enter(lambda: self._make_room_in_ram(record))
+
+    def _make_room_in_ram(self, record: AdapterRecord) -> None:
+        self._ram_shelf.reserve(record.key, record.size_bytes, self._now, lambda room: self._copy(record, room))
+
+    def _copy(self, record: AdapterRecord, room: tuple[AdapterKey, ...] | str) -> None:
+        if isinstance(room, str) or not self.disk.holds(record.digest):
+            if not isinstance(room, str):
+                self.ram.drop(record.key)
+            self._reading.leave()
+            self._land(record.key, room if isinstance(room, str) else "its file was evicted before it could be read")
+            return
+        for key in room:
+            self._on_change(key)
+        self.disk.pin(record.digest)
+        self._agenda.at(self._disk_link.take(self._agenda.now_s, record.size_bytes), self._copied, record)
+
+    def _copied(self, record: AdapterRecord) -> None:
+        self.disk.unpin(record.digest)
+        self._disk_shelf.moved()
+        self.ram.arrived(record.key, record.size_bytes, self._agenda.now_s)
+        self._reading.leave()
+        self._ram_shelf.moved()
+        self._on_change(record.key)
+        self._land(record.key, "")
