@@ -98,7 +98,7 @@ LAYERS = (
             *("loadtest.twin", "loadtest.workloads", "shared.messages", "shared.hashing", "shared.contracts"),
             *(f"services.{name}.core" for name in SERVICES),
         ),
-        others=_PLAIN | {"numpy"},
+        others=PLAIN | {"numpy"},
     ),
     Layer(r"loadtest\.registry_\w+", own=("loadtest", "infra", "services.registry", "shared"), others=_ANY),
     Layer(
