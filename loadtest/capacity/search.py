@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -13,8 +13,8 @@ Try = Callable[[int], PlanPoint]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """`points` in order of replicas. `smallest` is None if no size that was tried meets the objective; else all larger
-    ones that were tried meet it too, and one replica fewer was tried and does not."""
+    """`points` in order of replicas. All that are larger than `smallest` and were tried meet the objective too, unless
+    `why_not_fewer` says which do not; one replica fewer was tried and does not. None: no size does."""
 
     points: tuple[PlanPoint, ...]
     smallest: int | None
@@ -33,7 +33,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 def smallest(attempt: Try, bounds: Bounds) -> Found:
     """Doubles its distance from `expected` until the objective is met on one side and missed on the other, then halves
-    what lies between. Takes it that a larger fleet does no worse; where it does, the larger size counts."""
+    what lies between. A size that meets it below one that misses it was lucky, unless no larger one meets it."""
     tried: dict[int, PlanPoint] = {}
 
     def meets(replicas: int) -> bool:
@@ -41,16 +41,23 @@ def smallest(attempt: Try, bounds: Bounds) -> Found:
             tried[replicas] = attempt(replicas)
         return not tried[replicas].misses
 
+    at = _first(meets, bounds)
+    for replicas in range(max(bounds.low, at - bounds.beside), min(bounds.high, at + bounds.beside - 1) + 1):
+        meets(replicas)
+    while at <= bounds.high and (larger := [size for size, point in tried.items() if size > at and point.misses]):
+        at = _first(meets, msgspec.structs.replace(bounds, low=max(larger) + 1, expected=max(larger) + 1))
+    return _found(tried, at if at <= bounds.high else _lucky(tried, meets, bounds.low), bounds)
+
+
+def _first(meets: Callable[[int], bool], bounds: Bounds) -> int:
+    """The first size that meets the objective, beyond `high` if none does."""
+    if bounds.low > bounds.high:
+        return bounds.low
     short, enough = _bracket(meets, bounds)
-    if enough is None:
-        return _found(tried, None, f"{short} replicas do not: {tried[short].misses}")
-    while enough - short > 1:
+    while enough is not None and enough - short > 1:
         middle = (short + enough) // 2
         short, enough = (short, middle) if meets(middle) else (middle, enough)
-    for replicas in range(max(bounds.low, enough - bounds.beside), min(bounds.high, enough + bounds.beside) + 1):
-        meets(replicas)
-    enough = 1 + max((replicas for replicas, point in tried.items() if point.misses), default=enough - 1)
-    return _found(tried, *_edge(tried, meets, enough, bounds))
+    return short + 1
 
 
 def _bracket(meets: Callable[[int], bool], bounds: Bounds) -> tuple[int, int | None]:
@@ -72,22 +79,32 @@ def _bracket(meets: Callable[[int], bool], bounds: Bounds) -> tuple[int, int | N
     return at, None
 
 
-def _edge(
-    tried: dict[int, PlanPoint], meets: Callable[[int], bool], enough: int, bounds: Bounds
-) -> tuple[int | None, str]:
-    """From `enough` on, sizes meet the objective; why the one below does not."""
-    if enough > bounds.high:
-        return None, f"{bounds.high} replicas do not: {tried[bounds.high].misses}"
-    while not meets(enough):
-        if enough == bounds.high:
-            return None, f"{enough} replicas do not: {tried[enough].misses}"
-        enough += 1
-    below = enough - 1
-    if below < bounds.low:
-        return enough, f"{below} replicas could not carry the traffic, even without any noise in it"
-    return enough, f"{below} replicas do not: {tried[below].misses}"
+def _lucky(tried: Mapping[int, PlanPoint], meets: Callable[[int], bool], low: int) -> int | None:
+    """The largest sizes miss the objective; the smallest of those that meet it all the same."""
+    good = [replicas for replicas, point in tried.items() if not point.misses]
+    if not good:
+        return None
+    at = min(good)
+    while at > low and meets(at - 1):
+        at -= 1
+    return at
 
 
-def _found(tried: dict[int, PlanPoint], smallest: int | None, why_not_fewer: str) -> Found:
+def _found(tried: Mapping[int, PlanPoint], smallest: int | None, bounds: Bounds) -> Found:
     points = tuple(tried[replicas] for replicas in sorted(tried))
-    return Found(points=points, smallest=smallest, why_not_fewer=why_not_fewer)
+    if smallest is None:
+        return Found(points=points, smallest=None, why_not_fewer=_sentence(points[-1]))
+    if smallest == bounds.low:
+        why = f"{bounds.low - 1} replicas could not carry the traffic, even without any noise in it"
+    else:
+        why = _sentence(tried[smallest - 1])
+    larger = [point for point in points if point.replicas > smallest and point.misses]
+    return Found(points=points, smallest=smallest, why_not_fewer="; nor do ".join([why, *map(_said, larger)]))
+
+
+def _sentence(point: PlanPoint) -> str:
+    return f"{point.replicas} replicas do not: {point.misses}"
+
+
+def _said(point: PlanPoint) -> str:
+    return f"{point.replicas}, though they are more: {point.misses}"

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from loadtest.capacity.figures import Group
-from loadtest.capacity.question import Question
+from loadtest.capacity.lines import groups
+from loadtest.capacity.plan import Plan
 
 
 def lines(groups: Sequence[Group], explain: bool) -> str:
@@ -27,13 +28,13 @@ def lines(groups: Sequence[Group], explain: bool) -> str:
     return "\n\n".join(blocks)
 
 
-def record(question: Question, groups: Sequence[Group]) -> dict[str, Any]:
+def record(plan: Plan) -> dict[str, Any]:
     """The question, and every figure by name with its exact value, its unit and its formula."""
     return {
-        "question": msgspec.to_builtins(question),
+        "question": msgspec.to_builtins(plan.question),
         "figures": {
             figure.name: {"value": figure.value, "unit": figure.unit, "formula": figure.worked}
-            for group in groups
+            for group in groups(plan)
             for figure in group.figures
         },
     }

@@ -49,6 +49,14 @@ def add_plan(commands: argparse._SubParsersAction) -> None:
     for flag, field, _, summary in NUMBERS:
         kind = int if field in WHOLE else float
         made.add_argument(flag, dest=field, type=kind, metavar="N" if kind is int else "X", help=summary)
+    trial = made.add_argument_group("simulation")
+    trial.add_argument("--simulate", action="store_true", help="find the smallest fleet that meets the objective")
+    trial.add_argument("--minutes", type=float, default=5.0, help="of traffic for every size (default 5)")
+    trial.add_argument("--seed", type=int, default=1, help="the same seed gives the same figures (default 1)")
+    trial.add_argument("--trace", type=Path, metavar="CSV", help="take lengths from an Azure LLM inference trace")
+    trial.add_argument(
+        "--out", type=Path, default=Path("reports/plan"), metavar="FOLDER", help="for plan.png and .html"
+    )
     made.add_argument("--explain", action="store_true", help="the formula beside each figure")
     made.add_argument("--json", action="store_true", help="print JSON instead of text")
     made.set_defaults(needs="plan")

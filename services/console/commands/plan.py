@@ -9,12 +9,13 @@ import msgspec
 
 from loadtest.capacity.lines import groups
 from loadtest.capacity.model import NotPlannable, read_model
-from loadtest.capacity.plan import plan
+from loadtest.capacity.plan import Plan, plan
 from loadtest.capacity.presets import preset
 from loadtest.capacity.question import Question
 from loadtest.capacity.text import lines, record
+from loadtest.capacity.trial import Trial, asked_of, trial
 from services.console.commands.output import Output
-from services.console.core.outcome import USAGE
+from services.console.core.outcome import REFUSED, USAGE
 from services.console.io.admin import CommandFailed
 from services.console.plan_arguments import NUMBERS
 
@@ -22,13 +23,33 @@ _MUST_SAY = ("adapters", "rate_per_s", "prompt_tokens", "output_tokens")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> None:
-    """Raises CommandFailed for numbers that no plan can be made with."""
+    """Raises CommandFailed for numbers that no plan can be made with, and where no size is enough."""
     try:
-        found = plan(_question(arguments))
+        tried = trial(arguments.minutes, arguments.seed, arguments.trace)
+        found = plan(asked_of(_question(arguments), tried))
+        if arguments.simulate:
+            _simulate(found, tried, arguments, out)
+        else:
+            out.record(record(found), _text(found, arguments))
     except NotPlannable as error:
         raise CommandFailed(str(error), USAGE) from error
-    shown = groups(found)
-    out.record(record(found.question, shown), lines(shown, arguments.explain))
+
+
+def _simulate(found: Plan, tried: Trial, arguments: argparse.Namespace, out: Output) -> None:
+    from loadtest.capacity import simulation  # only here: the twin is a whole fleet's code
+
+    out.remark(f"{tried.for_s:g} s of traffic in the twin for every size, seed {tried.seed}")
+    result = simulation.simulate(found, simulation.in_twin(found, tried), lambda size: out.remark(simulation.row(size)))
+    files = [str(path) for path in simulation.draw(found, tried, result, arguments.out)]
+    told = {**record(found), "simulation": simulation.record(tried, result), "files": files}
+    verdict = simulation.verdict(found, result)
+    if result.smallest is None:
+        raise CommandFailed(verdict, REFUSED, told)
+    out.record(told, "\n".join(["", _text(found, arguments), "", verdict, *files]))
+
+
+def _text(found: Plan, arguments: argparse.Namespace) -> str:
+    return lines(groups(found), arguments.explain)
 
 
 def _question(arguments: argparse.Namespace) -> Question:

@@ -134,7 +134,7 @@ def test_a_formula_stands_beside_each_figure_if_asked_for() -> None:
 
 
 def test_a_script_gets_exact_values_and_the_question() -> None:
-    found = msgspec.json.decode(msgspec.json.encode(record(FLEET_A, groups(plan(FLEET_A)))))
+    found = msgspec.json.decode(msgspec.json.encode(record(plan(FLEET_A))))
     assert found["figures"]["adapter_bytes"] == {
         "value": 79_953_920,
         "unit": "bytes",

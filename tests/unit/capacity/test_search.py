@@ -68,8 +68,17 @@ def test_a_lucky_small_fleet_is_not_believed() -> None:
 
 def test_neighbours_are_tried_for_the_picture() -> None:
     found, _ = search(set(range(22)), beside=2)
-    assert {20, 21, 22, 23, 24, 26} <= {point.replicas for point in found.points}
+    assert {20, 21, 22, 23, 26} <= {point.replicas for point in found.points}
     assert [point.replicas for point in found.points] == sorted({point.replicas for point in found.points})
+
+
+def test_where_only_smaller_fleets_meet_it_that_is_said() -> None:
+    found, fleets = search({20, 21, *range(23, 60)}, expected=22)
+    assert found.smallest == 22
+    assert found.why_not_fewer.startswith(
+        "21 replicas do not: p95 of 21; nor do 23, though they are more: p95 of 23; nor do 24, though they are more"
+    )
+    assert len(fleets.tried) < 12
 
 
 @given(bad=st.sets(st.integers(1, 30)), expected=st.integers(1, 30), beside=st.integers(0, 3))
@@ -77,14 +86,14 @@ def test_whatever_is_found_holds_for_all_that_was_tried(bad: set[int], expected:
     found, fleets = search(bad, low=1, expected=expected, high=30, beside=beside)
     assert len(fleets.tried) == len(set(fleets.tried))
     if found.smallest is None:
-        assert 30 in bad
+        assert all(point.misses for point in found.points)
         return
-    larger = [point for point in found.points if point.replicas >= found.smallest]
-    assert larger
-    assert not any(point.misses for point in larger)
+    assert found.smallest not in bad
     if found.smallest > 1:
-        assert found.smallest - 1 in bad
-        assert found.smallest - 1 in fleets.tried
+        assert found.smallest - 1 in bad & set(fleets.tried)
+    for point in found.points:
+        if point.replicas > found.smallest and point.misses:
+            assert point.misses in found.why_not_fewer
 
 
 def test_a_large_fleet_takes_few_attempts() -> None:

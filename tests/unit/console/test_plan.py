@@ -12,7 +12,7 @@ import pytest
 
 from loadtest.capacity.question import Question
 from services.console.__main__ import main
-from services.console.core.outcome import OK, USAGE
+from services.console.core.outcome import OK, REFUSED, USAGE
 from services.console.plan_arguments import NUMBERS, WHOLE
 
 CONFIG = {
@@ -58,6 +58,8 @@ def test_options_change_a_preset_in_their_own_units(capsys: pytest.CaptureFixtur
         (["--preset", "fleet-a", "--rate", "0"], "rate_per_s is 0 and has to be above 0."),
         (["--preset", "fleet-a", "--targets", "lm_head"], "lm_head is no target module; there are q_proj"),
         (["--model", "nowhere.json", *TRAFFIC], "nowhere.json cannot be read: No such file or directory."),
+        (["--preset", "fleet-a", "--minutes", "-1"], "-1 minutes cannot be simulated; there have to be some."),
+        (["--preset", "fleet-a", "--trace", "nowhere.csv"], "nowhere.csv cannot be read"),
         (["--model", "nowhere.json", "--rate", "3"], "A plan for a model needs --adapters, --prompt, --output too."),
     ],
 )
@@ -67,6 +69,25 @@ def test_bad_input_is_one_sentence(words: list[str], sentence: str, capsys: pyte
     assert told.err.startswith(sentence)
     assert told.err.count("\n") == 1
     assert not told.out
+
+
+SMALL = ("--adapters", "40", "--rate", "6", "--prompt", "100", "--output", "50", "--rows", "8", "--slot-cap", "12")
+
+
+def test_a_simulation_finds_a_size_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--preset", "fleet-a", *SMALL, "--objective", "5", "--simulate", "--minutes", "0.2"]
+    assert main([*words, "--out", str(tmp_path), "--json"]) == OK
+    said = json.loads(capsys.readouterr().out)
+    assert said["simulation"]["smallest"] >= 2
+    assert said["simulation"]["seed"] == 1
+    assert [Path(file).name for file in said["files"]] == ["plan.png", "plan.html"]
+    assert all(Path(file).exists() for file in said["files"])
+
+
+def test_an_objective_that_no_size_meets_is_a_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--preset", "fleet-a", *SMALL, "--objective", "0.001", "--simulate", "--minutes", "0.1"]
+    assert main([*words, "--out", str(tmp_path)]) == REFUSED
+    assert "No fleet that was tried meets the objective: " in capsys.readouterr().err
 
 
 def test_every_option_is_a_number_of_the_question() -> None:
