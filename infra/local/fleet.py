@@ -64,15 +64,22 @@ def merged_processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
     )
 
 
+def replica(inputs: FleetInputs, at_pool: int, at: int, merged: str = "") -> ProcessSpec:
+    """One more replica of the pool at this place in the settings, the fleet's `at`-th. As it was not there when the
+    fleet began, the fleet can do without it."""
+    own = {"MERGED": merged} if merged else {}
+    return replace(_worker(inputs, f"replica-{at}", at, **_pool(inputs, at_pool), **own), vital=False)
+
+
 def _workers(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
     """Numbered through all pools."""
-    folders = (inputs.model_folder, *inputs.more_folders)
-    pools = [
-        {"MODEL_FOLDER": str(folder), "RANK_LIMIT": str(pool.rank_limit)}
-        for pool, folder in zip(inputs.settings.pools, folders, strict=True)
-        for _ in range(pool.replicas)
-    ]
+    pools = [_pool(inputs, at) for at, pool in enumerate(inputs.settings.pools) for _ in range(pool.replicas)]
     return tuple(_worker(inputs, f"replica-{at}", at, **pool) for at, pool in enumerate(pools))
+
+
+def _pool(inputs: FleetInputs, at_pool: int) -> dict[str, str]:
+    folder = (inputs.model_folder, *inputs.more_folders)[at_pool]
+    return {"MODEL_FOLDER": str(folder), "RANK_LIMIT": str(inputs.settings.pools[at_pool].rank_limit)}
 
 
 def _gateway(inputs: FleetInputs) -> ProcessSpec:
@@ -100,13 +107,17 @@ def _placement(inputs: FleetInputs) -> ProcessSpec:
 
 
 def _autoscaler(inputs: FleetInputs) -> ProcessSpec:
-    port = inputs.settings.probe_port + 1
-    return _spec(inputs, "autoscaler", "AUTOSCALER", {"PROBE_PORT": str(port)}, port)
+    port, scale = inputs.settings.probe_port + 1, inputs.settings.scale
+    env = {"PROBE_PORT": str(port)}
+    if scale is not None:
+        env |= {"ACTUATOR": "process", "SUPERVISOR": str(inputs.layout.door.absolute())}
+        env |= {"MIN_REPLICAS": str(scale[0]), "MAX_REPLICAS": str(scale[-1])}
+    return _spec(inputs, "autoscaler", "AUTOSCALER", env, port)
 
 
 def _worker(inputs: FleetInputs, replica_id: str, at: int, **more: str) -> ProcessSpec:
     settings = inputs.settings
-    port = settings.probe_port + 2 + at
+    port = settings.probe_port + 2 + at if 2 + at < settings.probes else 0
     env = {
         "REPLICA_ID": replica_id,
         "MODEL_FOLDER": str(inputs.model_folder),

@@ -49,6 +49,11 @@ class Layout:
         return self.home / "supervisor.lock"
 
     @property
+    def door(self) -> Path:
+        """The socket on which the supervisor is asked for replicas; only its owner can use it."""
+        return self.home / "supervisor.sock"
+
+    @property
     def pids(self) -> Path:
         """JSON {process name: pid} of the running fleet's children."""
         return self.home / "pids.json"

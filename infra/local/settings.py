@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,8 @@ PREFIX = "LORAFLEET_"
 _CLIENT_NAMES = frozenset(PREFIX + name for name in ("URL", "API_KEY", "ADMIN_URL", "ADMIN_KEY", "NATS_URL", "ALIASES"))
 """Of `demo.env`: whoever sourced it may start the fleet again from the same shell."""
 _SERVICE_PREFIXES = tuple(PREFIX + name for name in ("GATEWAY_", "REGISTRY_", "PLACEMENT_", "AUTOSCALER_", "WORKER_"))
+
+_SCALE = re.compile(r"(?P<least>[1-9]\d?)\.\.(?P<most>[1-9]\d?)")
 
 
 class LocalSettings(S3Access, frozen=True, kw_only=True):
@@ -48,6 +51,9 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
     """`file:///folder`: where `weights_uri` may point, besides the inbox and uploads."""
     merged: tuple[str, ...] = ()
     """Ids or digests of adapters that get a replica each, merged into its base, besides `replicas`."""
+    autoscale: str | None = None
+    """`1..3`: the autoscaler starts and stops replicas of each pool, which has at least 1 and at most 3; unset: it
+    says how many there should be, and nobody acts on it."""
     demo: bool = True
     """Register the demo adapters and wait until one of them has answered."""
 
@@ -56,6 +62,8 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
             raise ValueError("REPLICAS must be at least 1")
         if self.merged and self.engine != "torch":
             raise ValueError(f"MERGED needs ENGINE=torch, not {self.engine}")
+        if self.scale is not None and any(pool.replicas not in self.scale for pool in self.pools):
+            raise ValueError(f"REPLICAS and MORE_POOLS must begin within AUTOSCALE={self.autoscale}")
         if any(pool in self.pools[:at] for at, pool in enumerate(self.pools)):
             raise ValueError("MORE_POOLS names a pool twice")
         names = ("PORT", "ADMIN_PORT", "NATS_PORT", *("PROBE_PORT (and the next ones)",) * self.probes)
@@ -69,8 +77,19 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
 
     @property
     def probes(self) -> int:
-        """How many ports from `probe_port` on are taken: placement, autoscaler, and each replica."""
-        return 2 + sum(pool.replicas for pool in self.pools) + len(self.merged)
+        """How many ports from `probe_port` on are taken: placement, autoscaler, and each replica that there may be."""
+        most = self.scale[-1] if self.scale is not None else 0
+        return 2 + sum(max(pool.replicas, most) for pool in self.pools) + len(self.merged)
+
+    @property
+    def scale(self) -> range | None:
+        """How many replicas a pool may have; None: what it has. Raises ValueError."""
+        if self.autoscale is None:
+            return None
+        match = _SCALE.fullmatch(self.autoscale)
+        if match is None or int(match["least"]) > int(match["most"]):
+            raise ValueError(f"AUTOSCALE is {self.autoscale!r}, which does not look like 1..3")
+        return range(int(match["least"]), int(match["most"]) + 1)
 
     @property
     def pools(self) -> tuple[Pool, ...]:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import NoReturn
 
 import httpx
@@ -16,7 +16,6 @@ from infra.local.child import Child, clean_environment
 from infra.local.fleet import ProcessSpec
 from infra.local.layout import Layout
 from infra.local.preflight import CannotStart
-from infra.local.race import race
 from infra.local.restarts import Deaths, on_death
 from infra.nats.credentials import write_private
 
@@ -36,6 +35,8 @@ class Supervisor:
         self._children: dict[str, Child] = {}
         self._deaths: dict[str, Deaths] = {}
         self._dispensable: set[str] = set()
+        self._leaving: set[str] = set()
+        self._work: set[asyncio.Task[str | None]] = set()
 
     def start_program(self, name: str, argv: Sequence[str]) -> Child:
         """Start a program that is not one of our services, such as nats-server."""
@@ -45,6 +46,19 @@ class Supervisor:
         if not spec.vital:
             self._dispensable.add(spec.name)
         return self._start(spec.name, [sys.executable, "-m", spec.module], spec.env)
+
+    def names(self) -> frozenset[str]:
+        """Of every child, those included that are leaving."""
+        return frozenset(self._children)
+
+    def is_leaving(self, name: str) -> bool:
+        return name in self._leaving
+
+    def retire(self, name: str) -> None:
+        """End this child for good, in the background; its name is free again once it is gone."""
+        if name in self._children and name not in self._leaving:
+            self._leaving.add(name)
+            self._begin(self._retire(self._children[name]))
 
     def remember_deaths(self, name: str, deaths: Deaths) -> None:
         """What happened to a child before this supervisor knew it."""
@@ -56,21 +70,34 @@ class Supervisor:
             await asyncio.gather(*(self._wait_one(http, spec, timeout_s) for spec in specs))
 
     async def no_death(self) -> NoReturn:
-        """Raises CannotStart when a child dies: at the start, none is started again."""
+        """Raises CannotStart when a vital child dies: at the start, none is started again."""
         while True:
             for child in self._children.values():
-                if (code := child.exit_code()) is not None:
+                vital = child.name not in self._dispensable
+                if vital and (code := child.exit_code()) is not None:
                     words = child.last_words() or _NOTHING
                     raise CannotStart(f"{child.name} ended with exit code {code} at start: {words} (log: {child.log})")
             await asyncio.sleep(_POLL_S)
 
     async def keep_alive(self) -> str:
-        """Restart children that die, each for itself. Returns only with the sentence why the fleet cannot go on, which
-        is never that of a service that is not vital."""
-        return await race(*(self._keep(child) for child in self._children.values()))
+        """Restart children that die, each for itself, also those that came later. Returns only with the sentence why
+        the fleet cannot go on, which is never that of a service that is not vital."""
+        reviving: dict[str, asyncio.Task[str | None]] = {}
+        while True:
+            for name, child in self._children.items():
+                code = child.exit_code()
+                if code is not None and name not in reviving and name not in self._leaving:
+                    reviving[name] = self._begin(self._revive(child, code))
+            await asyncio.sleep(_POLL_S)
+            for name in [name for name, work in reviving.items() if work.done()]:
+                if fatal := reviving.pop(name).result():
+                    return fatal
 
     async def stop(self) -> None:
         """End every child: all services at once, then what they stand on."""
+        for work in self._work:
+            work.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
         services = [child for name, child in self._children.items() if name != "nats"]
         await asyncio.gather(*(child.stop(_STOP_GRACE_S) for child in services))
         if nats := self._children.get("nats"):
@@ -84,14 +111,25 @@ class Supervisor:
 
     def _launch(self, child: Child) -> None:
         child.start()
+        self._write_pids()
+
+    def _write_pids(self) -> None:
         pids = {name: known.pid for name, known in self._children.items()}
         write_private(self._layout.pids, msgspec.json.format(msgspec.json.encode(pids)))
 
-    async def _keep(self, child: Child) -> str:
-        while True:
-            await asyncio.sleep(_POLL_S)
-            if (code := child.exit_code()) is not None and (fatal := await self._revive(child, code)):
-                return fatal
+    def _begin(self, work: Coroutine[None, None, str | None]) -> asyncio.Task[str | None]:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    async def _retire(self, child: Child) -> None:
+        await child.stop(_STOP_GRACE_S)
+        del self._children[child.name]
+        self._leaving.discard(child.name)
+        self._deaths.pop(child.name, None)
+        self._write_pids()
+        self._say(f"{child.name} has left")
 
     async def _revive(self, child: Child, code: int) -> str | None:
         vital = child.name not in self._dispensable
@@ -103,6 +141,8 @@ class Supervisor:
         told = "" if vital else f": {words}"
         self._say(f"{child.name} ended with exit code {code}; starting it again ({verdict.reason}){told}")
         await asyncio.sleep(verdict.restart_in_s)
+        if child.name in self._leaving:
+            return None
         self._launch(child)
         self._say(f"{child.name} runs again (pid {child.pid})")
         return None

@@ -73,8 +73,10 @@ def environment(home: Path, **settings: str) -> dict[str, str]:
     """The environment of a fleet in `home` on ports that are free now."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LORAFLEET_")}
     merged = [name for name in settings.get("merged", "").split(",") if name]
-    further = [parse_pool(text).replicas for text in settings.get("more_pools", "").split(",") if text]
-    replicas = int(settings.get("replicas", "2")) + sum(further) + len(merged)
+    pools = [int(settings.get("replicas", "2"))]
+    pools += [parse_pool(text).replicas for text in settings.get("more_pools", "").split(",") if text]
+    most = int(settings.get("autoscale", "0").rpartition(".")[2])
+    replicas = sum(max(pool, most) for pool in pools) + len(merged)
     port, admin, nats = free_ports(3)
     chosen = {
         "home": str(home),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 import msgspec
@@ -15,17 +17,20 @@ from infra.local import secret_file
 from infra.local.banner import banner, demo_env
 from infra.local.base_model import described, provide
 from infra.local.demo import DemoFleet, demo_folders
+from infra.local.door import Door
 from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, merged_processes, processes
 from infra.local.layout import Layout
 from infra.local.nats import options, start_nats
 from infra.local.pools import rank_classes
 from infra.local.preflight import CannotStart, check_disk, check_engine, check_port, take_lock
 from infra.local.race import race
+from infra.local.replicas import Replicas
 from infra.local.settings import LocalSettings
 from infra.local.supervisor import Supervisor
 from infra.nats.credentials import write_private
 from shared.bus.nats import connect
 from shared.messages.desired import BaseModelRecord
+from shared.messages.pools import pool_id
 
 Say = Callable[[str], None]
 _READY_TIMEOUT_S = 180.0
@@ -96,6 +101,29 @@ async def _serve(run: Run, supervisor: Supervisor, bases: Mapping[str | None, Ba
         overrides=run.overrides, more_folders=tuple(more_folders),
     )  # fmt: skip
     records = [base.record for base in bases.values()]
+    pool_ids = [pool_id(bases[pool.model].record.base_model_hash, pool.rank_limit) for pool in run.settings.pools]
+    async with _door(run, Replicas(inputs, supervisor, pool_ids, run.say)):
+        await _serve_all(run, supervisor, inputs, records)
+
+
+@asynccontextmanager
+async def _door(run: Run, replicas: Replicas) -> AsyncIterator[None]:
+    """Where the autoscaler asks for replicas, if it may. Raises CannotStart."""
+    if run.settings.scale is None:
+        yield
+        return
+    door = Door(run.layout.door, replicas.answer)
+    try:
+        await door.start()
+    except OSError as error:
+        raise CannotStart(f"AUTOSCALE needs a socket in the fleet's folder: {error}") from error
+    try:
+        yield
+    finally:
+        await door.stop()
+
+
+async def _serve_all(run: Run, supervisor: Supervisor, inputs: FleetInputs, records: list[BaseModelRecord]) -> NoReturn:
     specs = processes(inputs)
     for spec in specs:
         supervisor.start_service(spec)

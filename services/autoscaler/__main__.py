@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
 
 from services.autoscaler.app import TURN_S, Autoscaler
 from services.autoscaler.carrying import CARRY_S, Carrier
@@ -22,6 +23,7 @@ from services.autoscaler.io.desk import Desk
 from services.autoscaler.io.heard import Heard
 from services.autoscaler.io.meters import Meters
 from services.autoscaler.io.recommend import Recommend
+from services.autoscaler.io.supervised import Supervised
 from services.autoscaler.lookout import AutoscalerPolicy, Lookout
 from services.autoscaler.settings import PREFIX, Settings
 from shared.bus.nats import BusOptions, connect
@@ -61,6 +63,8 @@ def policy_of(settings: Settings) -> AutoscalerPolicy:
 
 
 def actuator_of(settings: Settings) -> Actuator:
+    if settings.actuator == "process":
+        return Supervised(Path(settings.supervisor), starts_merged=settings.merged_share > 0)
     return Recommend()
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 PREFIX = "LORAFLEET_AUTOSCALER_"
 
-ACTUATORS = ("recommend",)
+ACTUATORS = ("recommend", "process")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +17,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The name in its log lines."""
     probe_port: int = 0
     actuator: str = "recommend"
-    """Who starts and stops replicas: one of ACTUATORS. "recommend": somebody else, who follows the wish."""
+    """Who starts and stops replicas: one of ACTUATORS. "recommend": somebody else, who follows the wish; "process":
+    the supervisor of an embedded fleet."""
+    supervisor: str = ""
+    """The socket of that supervisor."""
     min_replicas: int = 1
     max_replicas: int = 40
     utilisation: float = 0.8
@@ -26,7 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tokens_in_flight_per_replica: int = 64_000
     up_cooldown_s: float = 15.0
     """How long a new replica shows what it does before queues call for another one."""
-    down_cooldown_s: float = 240.0
+    down_cooldown_s: float = 360.0
     """How long fewer replicas must have been enough."""
     start_deadline_s: float = 180.0
     """How long a replica may take to become ready before it no longer counts as coming."""
@@ -51,5 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("UTILISATION must be above 0 and at most 1")
         if self.actuator not in ACTUATORS:
             raise ValueError(f"ACTUATOR must be one of {', '.join(ACTUATORS)}")
+        if self.actuator == "process" and not self.supervisor:
+            raise ValueError("ACTUATOR=process needs SUPERVISOR, the supervisor's socket")
         if min(self.merged_share, self.usd_per_replica_hour, self.budget_usd_per_hour) < 0.0:
             raise ValueError("MERGED_SHARE, USD_PER_REPLICA_HOUR and BUDGET_USD_PER_HOUR must not be negative")
