@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
-from infra.local.fleet import FleetInputs, ProcessSpec, merged_processes, replica
+from infra.local.fleet import FleetInputs, ProcessSpec, replica
 from shared.messages.pools import merged_pool_id
 from shared.supervision import AskReplicas, ReplicasTold
 
@@ -53,7 +53,7 @@ class Replicas:
         of_each = (pool_id for pool, pool_id in pools for _ in range(pool.replicas))
         yield from ((f"replica-{at}", pool_id) for at, pool_id in enumerate(of_each))
         # Those that the operator wants merged are nobody else's to stop.
-        yield from ((spec.name, "") for spec in merged_processes(self._inputs))
+        yield from ((f"merged-{at}", "") for at in range(len(self._inputs.settings.merged)))
 
     def _at_pool(self, ask: AskReplicas) -> int | None:
         for at, pool_id in enumerate(self._pool_ids):
