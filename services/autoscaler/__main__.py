@@ -9,6 +9,7 @@ from pathlib import Path
 from services.autoscaler.app import TURN_S, Autoscaler
 from services.autoscaler.carrying import CARRY_S, Carrier
 from services.autoscaler.core.cost import CostPolicy
+from services.autoscaler.core.demand import DemandPolicy
 from services.autoscaler.core.merged import MergedPolicy
 from services.autoscaler.core.policy import (
     DrainPolicy,
@@ -48,7 +49,12 @@ def policy_of(settings: Settings) -> AutoscalerPolicy:
                 max_queue_s=settings.max_queue_s,
                 tokens_in_flight_per_replica=settings.tokens_in_flight_per_replica,
             ),
-            pace=PacePolicy(settle_s=settings.up_cooldown_s, down_hold_s=settings.down_cooldown_s),
+            pace=PacePolicy(
+                settle_s=settings.up_cooldown_s,
+                down_hold_s=settings.down_cooldown_s,
+                down_step_s=settings.down_step_s,
+                panic_s=settings.panic_s,
+            ),
             start=StartPolicy(deadline_s=settings.start_deadline_s),
             drain=DrainPolicy(deadline_s=settings.drain_deadline_s),
             floor=FloorPolicy(enabled=settings.day_shape),
@@ -57,6 +63,7 @@ def policy_of(settings: Settings) -> AutoscalerPolicy:
             usd_per_replica_hour=settings.usd_per_replica_hour,
             budget_usd_per_hour=settings.budget_usd_per_hour or None,
         ),
+        windows=DemandPolicy(average_s=settings.average_s),
         merged=MergedPolicy(enabled=settings.merged_share > 0, share=settings.merged_share or 1.0),
         fill_s=settings.fill_s,
     )

@@ -31,6 +31,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a new replica shows what it does before queues call for another one."""
     down_cooldown_s: float = 360.0
     """How long fewer replicas must have been enough."""
+    down_step_s: float = 30.0
+    """From one step down to the next."""
+    panic_s: float = 60.0
+    """How long after a leap of the load no replica is taken away."""
+    average_s: float = 40.0
+    """Over which the demand is averaged where nothing is urgent."""
     start_deadline_s: float = 180.0
     """How long a replica may take to become ready before it no longer counts as coming."""
     drain_deadline_s: float = 600.0
