@@ -42,10 +42,12 @@ $(INSTALLED): $(LOCK) pyproject.toml
 	if ! $(PYTHON) -m pip --version >/dev/null 2>&1 && ! $$python -m venv --clear $(VENV) >/dev/null; then \
 	  echo "set-up: $$python cannot make $(VENV): install its venv module (Debian: apt install python3-venv) or free some space." >&2; exit 1; \
 	fi
-	@$(PYTHON) -m pip install --disable-pip-version-check --progress-bar off --requirement $(LOCK) 2> $(PIP_ERRORS) \
+	@$(PYTHON) -m pip install --disable-pip-version-check --progress-bar off --no-compile --requirement $(LOCK) \
+	  2> $(PIP_ERRORS) \
 	  | awk '/^Collecting/ {printf "set-up: package %d, %s\n", ++count, $$2} /^Installing/ {print "set-up: installing"} {fflush()}' \
 	  || $(INSTALL_FAILED)
 	@$(PYTHON) $(PIP) install --no-deps --editable . 2> $(PIP_ERRORS) || $(INSTALL_FAILED)
+	@echo "set-up: compiling"; $(PYTHON) -m compileall -qq -j 0 $(VENV)/lib || true # pip would with one core; templates fail
 	@touch $@
 
 .PHONY: lock
