@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from services.replica_worker.control.merging import MergePlan
 from services.replica_worker.control.records import RecordBook
+from services.replica_worker.core.capacity import Capacity
 from services.replica_worker.core.slots import SlotTable
 from services.replica_worker.core.tiers import ByteBudget
 from services.replica_worker.core.tokens import Promises, Rate
@@ -84,6 +85,7 @@ def assemble(settings: Settings, outside: Outside, standing: Standing, hooks: Ho
         meters=outside.meters,
         promises=Promises(),
         rate=Rate(),
+        capacity=Capacity(),
         queue_limit=settings.queue_limit,
         max_rows=settings.max_rows,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.replica_worker.control.records import RecordBook
+from services.replica_worker.core.capacity import Capacity
 from services.replica_worker.core.tokens import Promises, Rate
 from services.replica_worker.engine.watch import EngineWatch
 from services.replica_worker.reporting.metering import Meters
@@ -32,5 +33,6 @@ class Means:
     meters: Meters
     promises: Promises
     rate: Rate
+    capacity: Capacity
     queue_limit: int
     max_rows: int

@@ -10,12 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from loadtest.one_replica import Ask, OneReplica, Plan
 from services.replica_worker.engine.torch.engine import TorchEngine
 from services.replica_worker.engine.torch.policy import TorchPolicy
 from shared.base_model import base_model_hash
 from shared.contracts.catalog import EVALUATE
 from shared.messages.desired import AdapterRecord
 from shared.messages.operations import EvaluateAdapter, Evaluation
+from shared.runtime.clock import SystemClock
 from tests.support.random_adapter import ALL_TARGETS, RandomAdapter, write_adapter
 from tests.support.replica import REPLICA_ID, Rig, rig
 from tests.support.replica_operations import load, unload
@@ -63,6 +65,22 @@ async def test_c04_c21_twelve_adapters_and_the_base_through_four_slots_answer_as
     random.Random(21).shuffle(calls)
     mixed = await asyncio.gather(*(tokens(replica, f"mixed-{at}", record) for at, record in enumerate(calls)))
     assert mixed == [base if record is None else alone[record.adapter_id] for record in calls]
+
+
+async def test_the_steps_of_a_real_model_show_what_a_full_batch_could_do(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = tiny_model_once(tmp_path_factory)
+    policy = TorchPolicy(slots=1, max_rows=8, max_context_tokens=256, dtype="float32", threads=1)
+    settings = {"slots": 1, "max_rows": 8, "max_context_tokens": 256}
+    plan = Plan(folder=tmp_path, model_folder=model, base_model_hash=base_model_hash(model), settings=settings)
+    async with OneReplica(plan, TorchEngine(model, policy), SystemClock()).running() as one:
+        assert one.replica.reporter.report().capacity_tokens_per_s == 0.0
+        asks = [Ask(request_id=f"r{at}", tenant_id="acme", max_tokens=64) for at in range(2)]
+        told = await asyncio.gather(*(one.run(ask) for ask in asks))
+        report = one.replica.reporter.report()
+    assert [each.failure for each in told] == ["", ""]
+    assert report.capacity_tokens_per_s > report.tokens_per_s > 0.0
 
 
 async def test_c08_an_adapter_of_zeros_fails_its_evaluation(replica: Rig) -> None:

@@ -41,6 +41,14 @@ class EngineWatch:
         self._info = None
         self.load = _NOTHING
 
+    @property
+    def running_now(self) -> int:
+        """Rows taken at this moment; 0 for an engine that is broken, which the next look notices."""
+        try:
+            return self.engine.load_figures().running
+        except EngineFailed:
+            return 0
+
     async def look(self) -> None:
         try:
             self.load = self.engine.load_figures()

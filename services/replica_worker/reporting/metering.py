@@ -43,6 +43,7 @@ class Meters:
                 ("queue_depth", "Requests that wait"),
                 ("tokens_in_flight", "Tokens promised"),
                 ("tokens_per_s", "Tokens produced each second"),
+                ("capacity_tokens_per_s", "Tokens a second with every row taken, by the steps of lately; 0: unknown"),
                 ("slots_busy", "Slots with references or a load in flight"),
                 ("evictions_per_min", "Adapters evicted from slots in the last minute"),
                 ("loads_per_min", "Adapters loaded into slots in the last minute"),

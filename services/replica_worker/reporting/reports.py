@@ -77,6 +77,7 @@ class Reporter:
             effect_mismatches=by.loader.slots.copying.mismatches,
             quarantined=by.loader.failures.quarantined(now_s),
             queued_tokens=self._generation.dispatcher.queued_tokens,
+            capacity_tokens_per_s=by.capacity.tokens_per_s(by.max_rows),
         )
 
     @property

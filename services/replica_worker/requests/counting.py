@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from services.replica_worker.engine.port import StepToken
 from services.replica_worker.means import Means
@@ -15,8 +16,12 @@ class Counting:
         self._by = means
         self._dispatcher = dispatcher
 
-    def step(self, served: Iterable[Running]) -> None:
+    def step(self, tokens: Sequence[StepToken], served: Iterable[Running]) -> None:
         """Of one engine step, whether or not its tokens may leave."""
+        produced = Counter(token.request_id for token in tokens if token.error is None)
+        ended = frozenset(token.request_id for token in tokens if token.finish is not None)
+        running = self._by.watch.running_now
+        self._by.capacity.step(produced, ended, running, self._by.clock.now_s())
         adapters = {running.request.digest for running in served} - {None}
         self._by.meters.distinct_adapters.observe(len(adapters))
 

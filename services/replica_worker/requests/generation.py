@@ -80,7 +80,7 @@ class Generation:
         """All tokens of one engine step make one frame for each gateway; those of unproven slots wait."""
         now_s = self._by.clock.now_s()
         served = [(each, token) for token in tokens if (each := self._open.get(token.request_id)) and each.submitted]
-        self._counting.step(running for running, _ in served)
+        self._counting.step(tokens, (running for running, _ in served))
         self._send([token for running, token in served if not running.hold_back(token, now_s)])
 
     async def tick(self) -> None:
