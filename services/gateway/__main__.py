@@ -21,6 +21,7 @@ from services.gateway.io.protocol import prompt_protocol
 from services.gateway.post import Post
 from services.gateway.records import Records
 from services.gateway.replicas import Replicas
+from services.gateway.routing import Routing
 from services.gateway.settings import PREFIX, Settings
 from services.gateway.usage import Usage
 from shared.bus.nats import BusOptions, connect
@@ -50,12 +51,13 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     post = Post(bus, gateway_id)
     usage = Usage(bus, clock, UsageQueue(gateway_id, chosen.usage), metrics)
     records = Records(metrics, usage.record)
+    fleet = Fleet(chosen.fresh_s, chosen.quarantine)
+    routing = Routing(fleet, chosen.routing, metrics, random.random, chosen.route_log_one_in)
     desk = Desk(
-        gateway_id=gateway_id, fleet=Fleet(chosen.fresh_s), post=post, records=records, clock=clock,
+        gateway_id=gateway_id, fleet=fleet, post=post, records=records, routing=routing, clock=clock,
         policies=Policies(
-            streams=chosen.streams, routing=chosen.routing, most_waiting_bytes=chosen.most_waiting_bytes
+            streams=chosen.streams, most_waiting_bytes=chosen.most_waiting_bytes
         ),
-        draw=random.random,
     )  # fmt: skip
     conversations = Conversations(desk)
     audience = Audience(

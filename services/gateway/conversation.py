@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from services.gateway.core.chat import ChatRequest, promised_tokens
 from services.gateway.core.directory import Target
 from services.gateway.core.fleet import Fleet
-from services.gateway.core.routing import RoutingPolicy
+from services.gateway.core.question import Question
 from services.gateway.core.stream import Ask, Stream, StreamPolicy
 from services.gateway.io.outlet import Outlet
 from services.gateway.post import Post
 from services.gateway.records import Records, RequestRecord
+from services.gateway.routing import Routing
 from shared.messages.generation import GenerateRequest, Sampling
 from shared.messages.identity import key_of
 from shared.runtime.clock import Clock
@@ -21,20 +20,19 @@ from shared.runtime.clock import Clock
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
     streams: StreamPolicy
-    routing: RoutingPolicy
     most_waiting_bytes: int
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
-    """What every conversation works with. `draw` is uniform from 0 up to 1."""
+    """What every conversation works with."""
 
     gateway_id: str
     fleet: Fleet
     post: Post
     records: Records
+    routing: Routing
     clock: Clock
     policies: Policies
-    draw: Callable[[], float]
 
 
 class Conversation:
@@ -49,6 +47,14 @@ class Conversation:
         self.stream = Stream(
             request_id=record.call_id, restartable=not chat.stream, began_s=record.began_s, adapter=target.adapter
         )
+
+    def question(self) -> Question:
+        """Who is to be asked, of those who were not tried yet."""
+        target = self.target
+        return Question(
+            adapter=target.adapter, pool_ids=target.pool_ids, tokens=self.tokens,
+            tried=frozenset(self.stream.tried), merged_pool_ids=target.merged_pool_ids,
+        )  # fmt: skip
 
     def request(self, ask: Ask, desk: Desk) -> GenerateRequest:
         """What a replica is asked: identity by adapter and digest, never by alias."""

@@ -10,7 +10,6 @@ from services.gateway.cancels import Cancels
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import streams
 from services.gateway.core.refusal import Refusal
-from services.gateway.core.routing import Question, route
 from services.gateway.core.stream import (
     Abandon,
     Action,
@@ -60,6 +59,7 @@ class Conversations:
         if conversation is None:
             return
         now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
+        self._desk.routing.heard(answer, conversation.stream.adapter, now_s)
         match answer:
             case Queued():
                 self._desk.fleet.sends(answer.replica_id).answered(answer.request_id)
@@ -135,13 +135,9 @@ class Conversations:
                 self._fail(conversation, action.refusal)
 
     def _route(self, conversation: Conversation) -> Step:
-        desk, target, stream = self._desk, conversation.target, conversation.stream
+        desk, stream = self._desk, conversation.stream
         now_s = desk.clock.now_s()
-        question = Question(
-            adapter=target.adapter, pool_ids=target.pool_ids, tokens=conversation.tokens,
-            tried=frozenset(stream.tried), merged_pool_ids=target.merged_pool_ids,
-        )  # fmt: skip
-        choice = route(desk.fleet, question, desk.policies.routing, now_s, desk.draw())
+        choice = desk.routing.choose(conversation.question(), conversation.chat.strategy, stream.request_id, now_s)
         return streams.chosen(stream, choice, desk.policies.streams, now_s)
 
     def _ask(self, conversation: Conversation, ask: Ask) -> None:

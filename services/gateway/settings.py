@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from services.gateway.core.routing import RoutingPolicy
+from services.gateway.core.quarantine import QuarantinePolicy
+from services.gateway.core.question import Overflow, RoutingPolicy, Strategy
 from services.gateway.core.stream import StreamPolicy
 from services.gateway.core.usage import UsagePolicy
 from services.gateway.io.body import BodyLimits
@@ -13,7 +14,8 @@ from shared.messages.identity import is_subject_token
 PREFIX = "LORAFLEET_GATEWAY_"
 _POSITIVE = (
     "largest_body_bytes", "body_idle_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s",
-    "first_token_s", "stall_s", "drain_s", "most_usage_records",
+    "first_token_s", "stall_s", "drain_s", "most_usage_records", "quarantine_first_s", "quarantine_most_s",
+    "objective_ttft_s",
 )  # fmt: skip
 
 
@@ -42,6 +44,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     margin_requests: float = 2.0
     spill_above: float = 0.7
     load_bound: float = 1.25
+    strategy: Strategy = "affinity"
+    overflow: Overflow = "next"
+    bounded: bool = True
+    request_strategies: bool = False
+    """Whether the header x-lorafleet-strategy chooses the strategy for its request: for replays, not for customers."""
+    quarantine_first_s: float = 2.0
+    quarantine_most_s: float = 60.0
+    route_log_one_in: int = 100
+    """Decisions of which one is logged; 0: none."""
+    objective_ttft_s: float = 1.0
     drain_s: float = 20.0
     most_usage_records: int = 50_000
     """Of requests that ended, kept while the bus is away."""
@@ -52,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.route_log_one_in < 0:
+            raise ValueError(f"route_log_one_in must be at least 0, not {self.route_log_one_in}")
         if self.load_bound < 1:
             raise ValueError(f"load_bound must be at least 1, not {self.load_bound}: nobody could have the mean load")
 
@@ -73,6 +87,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def routing(self) -> RoutingPolicy:
         return RoutingPolicy(
-            margin_tokens=self.margin_tokens, margin_requests=self.margin_requests, spill_above=self.spill_above,
-            bound=self.load_bound,
+            strategy=self.strategy, margin_tokens=self.margin_tokens, margin_requests=self.margin_requests,
+            bounded=self.bounded, spill_above=self.spill_above, bound=self.load_bound, overflow=self.overflow,
         )  # fmt: skip
+
+    @property
+    def quarantine(self) -> QuarantinePolicy:
+        return QuarantinePolicy(first_s=self.quarantine_first_s, most_s=self.quarantine_most_s)

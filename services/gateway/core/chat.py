@@ -9,6 +9,7 @@ import msgspec
 
 from services.gateway.core import refusal
 from services.gateway.core.fields import Defect, flag, is_integer, number, required, shown
+from services.gateway.core.question import Strategy
 from services.gateway.core.refusal import Refusal
 from shared.messages.generation import ChatMessage
 
@@ -39,7 +40,8 @@ _CHANGES_THE_ANSWER: Mapping[str, tuple[Any, ...]] = {
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`max_tokens` None means "up to the end of the context"; `seed` None leaves the draw to the gateway. `session` is
-    the client's own name for the conversation or its user, and decides nothing but which of two versions answers."""
+    the client's own name for the conversation or its user, and decides nothing but which of two versions answers.
+    `strategy` is how a replay wants its replica chosen, where that is allowed."""
 
     model: str
     messages: tuple[ChatMessage, ...]
@@ -51,6 +53,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     include_usage: bool = False
     session: str | None = None
+    strategy: Strategy | None = None
 
 
 def promised_tokens(chat: ChatRequest, max_context_tokens: int) -> int:

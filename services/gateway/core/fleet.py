@@ -2,67 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Mapping, Set
 
-import msgspec
-
+from services.gateway.core.pool import Pool
+from services.gateway.core.quarantine import Quarantine, QuarantinePolicy
+from services.gateway.core.replica import Replica, Seat
 from services.gateway.core.sends import Sends
-from shared.messages.desired import Member, Membership, OwnerCount
+from shared.messages.desired import Membership, OwnerCount
 from shared.messages.identity import AdapterKey
-from shared.messages.reports import ReplicaReport, Residency, ResidencyView, fold_residency
+from shared.messages.reports import ReplicaReport, Residency, fold_residency
 
 DEFAULT_OWNERS = 2
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of a pool that owns adapters, as routing weighs it. `load_tokens` and `requests` include
-    what this gateway sent since the last report; `tier` is where the adapter in question is ("remote": not on
-    the replica); `unusable` is why nothing may be sent there now, or empty."""
-
-    replica_id: str
-    pool_id: str
-    incarnation: str
-    weight: float
-    load_tokens: int
-    requests: int
-    max_rows: int
-    tier: str
-    unusable: str = ""
+_NOBODY: frozenset[str] = frozenset()
+_USUAL = QuarantinePolicy()
 
 
 class Fleet:
-    """Folded from watches and telemetry; the times are the moments when this gateway heard something."""
+    """Folded from watches and telemetry; the times are the moments when this gateway heard something, or wants to
+    know something, and never go back."""
 
-    def __init__(self, fresh_s: float) -> None:
+    def __init__(self, fresh_s: float, quarantine: QuarantinePolicy = _USUAL) -> None:
         self._fresh_s = fresh_s
-        self._memberships: dict[str, Membership] = {}
+        self._pools: dict[str, Pool] = {}
         self._owners: dict[str, OwnerCount] = {}
-        self._reports: dict[str, ReplicaReport] = {}
-        self._reported_at_s: dict[str, float] = {}
+        self._replicas: dict[str, Replica] = {}
+        self._reports: deque[tuple[float, Replica]] = deque()
+        """When each report ceases to count, oldest first."""
         self._heard_at_s: dict[str, float] = {}
         self._deaf_until_s = 0.0
-        self._residency: dict[str, ResidencyView] = {}
-        self._sends: dict[str, Sends] = {}
+        self._resident: dict[AdapterKey, set[str]] = {}
+        """The replicas that said last that they have the adapter in a slot."""
+        self._quarantine = Quarantine(quarantine)
 
     def put_membership(self, pool_id: str, membership: Membership | None) -> None:
+        pool = self._pools.get(pool_id)
         if membership is None:
-            self._memberships.pop(pool_id, None)
-        elif (known := self._memberships.get(pool_id)) is None or membership.epoch >= known.epoch:
-            self._memberships[pool_id] = membership
+            if pool is not None:
+                self._pools.pop(pool_id).close()
+        elif pool is None or membership.epoch >= pool.epoch:
+            self._pools.setdefault(pool_id, Pool(pool_id)).put(membership, self._replica)
 
     def put_owner_count(self, pool_id: str, count: OwnerCount | None) -> None:
         if count is None:
             self._owners.pop(pool_id, None)
-        else:
+        elif (known := self._owners.get(pool_id)) is None or count.epoch >= known.epoch:
             self._owners[pool_id] = count
 
     def on_report(self, report: ReplicaReport, now_s: float) -> None:
-        before = self._reports.get(report.replica_id)
-        if before is not None and before.incarnation != report.incarnation:
-            self._sends.pop(report.replica_id, None)
-        self._reports[report.replica_id] = report
-        self._reported_at_s[report.replica_id] = self._heard_at_s[report.replica_id] = now_s
-        self.sends(report.replica_id).reported()
+        self._heard_at_s[report.replica_id] = now_s
+        replica = self._replica(report.replica_id)
+        if replica.incarnation not in ("", report.incarnation):
+            self._quarantine.forget(report.replica_id)
+        replica.tell(report, now_s)
+        self._reports.append((replica.fresh_until_s, replica))
 
     def on_heard(self, replica_id: str, now_s: float) -> None:
         """Anything else that only a living replica says."""
@@ -79,72 +72,104 @@ class Fleet:
 
     def on_residency(self, message: Residency, now_s: float) -> None:
         self.on_heard(message.replica_id, now_s)
-        view = self._residency.get(message.replica_id, ResidencyView())
-        self._residency[message.replica_id] = fold_residency(view, message)
+        replica = self._replica(message.replica_id)
+        before = replica.residency
+        replica.residency = fold_residency(before, message)
+        if replica.residency is not before:
+            self._hold(replica.replica_id, _slots(before.tiers), _slots(replica.residency.tiers))
+            self._quarantine.healed(replica.replica_id, _slots(_said(message)))
+
+    def expect(self, pool_id: str, adapter_id: str) -> None:
+        """The adapter may be asked for soon."""
+        self._pools.setdefault(pool_id, Pool(pool_id)).rankings.expect(adapter_id)
+
+    def rank_ahead(self, most: int) -> int:
+        """Rank so many adapters that may be asked for, so that the first request for one need not wait for that.
+        Returns how many it were: fewer if that was all."""
+        ranked = 0
+        for pool in self._pools.values():
+            ranked += pool.rankings.rank_ahead(most - ranked)
+        return ranked
+
+    def on_load_failed(self, replica_id: str, adapter: AdapterKey, now_s: float) -> float:
+        """A replica refused a request because it could not load the adapter. Returns until when it is left alone with
+        it: the longer, the more often in a row."""
+        return self._quarantine.failed(replica_id, adapter, now_s)
+
+    def on_loaded(self, replica_id: str, adapter: AdapterKey) -> None:
+        """It accepted a request for the adapter."""
+        self._quarantine.healed(replica_id, (adapter,))
+
+    def quarantine(self, replica_id: str, adapter: AdapterKey, until_s: float) -> None:
+        """Send it nothing for the adapter before then."""
+        self._quarantine.put(replica_id, adapter, until_s)
 
     def forget_older_than(self, at_s: float) -> list[str]:
         """Drop what replicas said that have been silent since then, so that names which never come back
         take no memory. Returns their names."""
         gone = [name for name, heard_at_s in self._heard_at_s.items() if max(heard_at_s, self._deaf_until_s) < at_s]
         for name in gone:
-            self._reports.pop(name, None)
-            self._reported_at_s.pop(name, None)
-            self._residency.pop(name, None)
-            self._sends.pop(name, None)
             del self._heard_at_s[name]
+            self._quarantine.forget(name)
+            replica = self._replica(name)
+            self._hold(name, _slots(replica.residency.tiers), set())
+            replica.forget()
+        for name, replica in list(self._replicas.items()):
+            if name not in self._heard_at_s and not replica.seats and not replica.sends.promised_tokens:
+                del self._replicas[name]
+        self._quarantine.forget_older_than(at_s)
         return gone
 
     def promised_tokens(self) -> dict[str, int]:
         """Per replica, what was sent and is in none of its reports yet."""
-        return {name: sends.promised_tokens for name, sends in self._sends.items() if sends.promised_tokens}
+        promised = {name: replica.sends.promised_tokens for name, replica in self._replicas.items()}
+        return {name: tokens for name, tokens in promised.items() if tokens}
 
     def sends(self, replica_id: str) -> Sends:
-        return self._sends.setdefault(replica_id, Sends())
+        return self._replica(replica_id).sends
 
-    def owners(self, pool_id: str, adapter: AdapterKey) -> int:
+    def owners(self, pool_id: str, adapter_id: str) -> int:
         count = self._owners.get(pool_id)
-        return count.exceptions.get(adapter.adapter_id, count.owners) if count is not None else DEFAULT_OWNERS
+        return count.exceptions.get(adapter_id, count.owners) if count is not None else DEFAULT_OWNERS
 
-    def candidates(self, pool_ids: Iterable[str], adapter: AdapterKey | None, now_s: float) -> tuple[Candidate, ...]:
-        return tuple(self._candidates(pool_ids, adapter, now_s))
+    def pools(self, pool_ids: Iterable[str], now_s: float) -> list[Pool]:
+        """Those of the pools that there are, as they stand at `now_s`."""
+        while self._reports and self._reports[0][0] < now_s:
+            _, replica = self._reports.popleft()
+            if replica.fresh and replica.fresh_until_s < now_s:
+                replica.grow_stale()
+        return [pool for pool_id in pool_ids if (pool := self._pools.get(pool_id)) is not None]
 
-    def _candidates(self, pool_ids: Iterable[str], adapter: AdapterKey | None, now_s: float) -> Iterator[Candidate]:
-        for pool_id in pool_ids:
-            membership = self._memberships.get(pool_id)
-            for member in membership.members if membership is not None else ():
-                if member.weight > 0:
-                    yield self._candidate(member, pool_id, adapter, now_s)
+    def resident(self, pool: Pool, adapter: AdapterKey) -> list[Seat]:
+        """The pool's seats whose replicas have the adapter in a slot, in order of their ids."""
+        named = (pool.seats.get(name) for name in sorted(self._resident.get(adapter, _NOBODY)))
+        return [seat for seat in named if seat is not None and seat.replica.tier(adapter) == "gpu"]
 
-    def _candidate(self, member: Member, pool_id: str, adapter: AdapterKey | None, now_s: float) -> Candidate:
-        replica_id = member.replica_id
-        report = self._reports.get(replica_id)
-        sends = self._sends.get(replica_id, Sends())
-        running = report.running + report.queue_depth if report is not None else 0
-        return Candidate(
-            replica_id=replica_id,
-            pool_id=pool_id,
-            incarnation=report.incarnation if report is not None else "",
-            weight=member.weight,
-            load_tokens=max(0, (report.tokens_in_flight if report is not None else 0) + sends.tokens),
-            requests=max(0, running + sends.requests),
-            max_rows=report.max_rows if report is not None else 0,
-            tier=self._tier(replica_id, report, adapter),
-            unusable=self._unusable(member, report, now_s),
-        )
+    def quarantined(self, adapter: AdapterKey, now_s: float) -> frozenset[str]:
+        return self._quarantine.of(adapter, now_s)
 
-    def _tier(self, replica_id: str, report: ReplicaReport | None, adapter: AdapterKey | None) -> str:
-        view = self._residency.get(replica_id)
-        if adapter is None or report is None or view is None or view.incarnation != report.incarnation:
-            return "remote"
-        return view.tiers.get(adapter, "remote")
+    def quarantined_until_s(self, replica_id: str, adapter: AdapterKey) -> float:
+        return self._quarantine.until_s(replica_id, adapter)
 
-    def _unusable(self, member: Member, report: ReplicaReport | None, now_s: float) -> str:
-        if report is None:
-            return "it has not reported yet"
-        if now_s - self._reported_at_s[member.replica_id] > self._fresh_s:
-            return f"its last report is older than {self._fresh_s:g} s"
-        if report.draining or member.draining:
-            return "it drains"
-        if not report.ready:
-            return f"it is not ready: {report.reason or 'no reason given'}"
-        return "" if member.ready else "placement has not let it in yet"
+    def _replica(self, replica_id: str) -> Replica:
+        replica = self._replicas.get(replica_id)
+        if replica is None:
+            replica = self._replicas[replica_id] = Replica(replica_id, self._fresh_s)
+        return replica
+
+    def _hold(self, replica_id: str, before: Set[AdapterKey], after: Set[AdapterKey]) -> None:
+        for adapter in before - after:
+            holders = self._resident[adapter]
+            holders.discard(replica_id)
+            if not holders:
+                del self._resident[adapter]
+        for adapter in after - before:
+            self._resident.setdefault(adapter, set()).add(replica_id)
+
+
+def _slots(tiers: Mapping[AdapterKey, str]) -> Set[AdapterKey]:
+    return {adapter for adapter, tier in tiers.items() if tier == "gpu"}
+
+
+def _said(message: Residency) -> dict[AdapterKey, str]:
+    return {AdapterKey(adapter_id=entry.adapter_id, digest=entry.digest): entry.tier for entry in message.entries}

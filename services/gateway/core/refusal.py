@@ -75,9 +75,22 @@ _ABOUT_WEIGHTS = {
 
 def of_replica(refused: Refused) -> Refusal:
     """What a replica's last word becomes at the door."""
-    why = _in_the_replicas_words(refused)
-    if refused.code in _ABOUT_WEIGHTS:
-        return msgspec.structs.replace(why, message=_ABOUT_WEIGHTS[refused.code], detail=refused.message)
+    return _for_customers(_in_the_replicas_words(refused))
+
+
+def nobody(reason: str, code: str, retry_after_s: float | None) -> Refusal:
+    """What it becomes that no replica can be asked."""
+    return _for_customers(unavailable(reason, code=code, retry_after_s=retry_after_s))
+
+
+def is_failed_load(refused: Refused) -> bool:
+    """Whether the replica could not get the adapter to where it is needed, and another one might."""
+    return refused.code in _ABOUT_WEIGHTS and refused.elsewhere
+
+
+def _for_customers(why: Refusal) -> Refusal:
+    if why.code in _ABOUT_WEIGHTS:
+        return msgspec.structs.replace(why, message=_ABOUT_WEIGHTS[why.code], detail=why.message)
     return why
 
 

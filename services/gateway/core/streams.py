@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from services.gateway.core import refusal
+from services.gateway.core.question import Choice, NoChoice
 from services.gateway.core.refusal import Refusal
-from services.gateway.core.routing import Choice, NoChoice
 from services.gateway.core.stream import (
     Abandon,
     Action,
@@ -190,7 +190,7 @@ def _elsewhere(stream: Stream, policy: StreamPolicy, cause: str, reason: str, *,
 def _nobody_left(stream: Stream, choice: NoChoice) -> Refusal:
     """That all were tried says nothing: what became of the last attempt belongs to it."""
     reason = f"{choice.reason.removesuffix('.')}: {stream.trouble}" if stream.trouble else choice.reason
-    return refusal.unavailable(reason, code="no_replica")
+    return refusal.nobody(reason, choice.code, choice.retry_after_s)
 
 
 def _fail(stream: Stream, why: Refusal, *, tell: bool = False) -> Step:

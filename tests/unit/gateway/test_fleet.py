@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.gateway.core.fleet import Candidate, Fleet
+from services.gateway.core.fleet import Fleet
+from services.gateway.core.replica import Seat
 from tests.unit.gateway import samples
 from tests.unit.gateway.samples import ADAPTER, POOL, member, report
 
@@ -20,19 +21,25 @@ def fleet() -> Fleet:
     return fleet
 
 
-def look(fleet: Fleet, replica_id: str = "r0", now_s: float = 0.0) -> Candidate:
-    found = {candidate.replica_id: candidate for candidate in fleet.candidates([POOL], ADAPTER, now_s)}
-    return found[replica_id]
+def look(fleet: Fleet, replica_id: str = "r0", now_s: float = 0.0) -> Seat:
+    [pool] = fleet.pools([POOL], now_s)
+    return pool.seats[replica_id]
+
+
+def requests(fleet: Fleet, replica_id: str = "r0") -> int:
+    return look(fleet, replica_id).replica.requests
 
 
 def test_a_candidate_is_the_last_report(fleet: Fleet) -> None:
     seen = look(fleet)
-    assert (seen.load_tokens, seen.requests, seen.max_rows, seen.tier, seen.unusable) == (100, 2, 8, "remote", "")
+    replica = seen.replica
+    assert (seen.load_tokens, replica.requests, replica.max_rows, replica.tier(ADAPTER)) == (100, 2, 8, "remote")
+    assert (seen.usable, seen.against()) == (True, "")
 
 
 def test_what_was_sent_counts_until_a_report_does(fleet: Fleet) -> None:
     fleet.sends("r0").sent("a", 50)
-    assert (look(fleet).load_tokens, look(fleet).requests) == (150, 3)
+    assert (look(fleet).load_tokens, requests(fleet)) == (150, 3)
     assert fleet.promised_tokens() == {"r0": 50}
     fleet.sends("r0").answered("a")
     assert look(fleet).load_tokens == 150
@@ -53,9 +60,9 @@ def test_what_ended_is_taken_off_until_a_report_does(fleet: Fleet) -> None:
     sends.answered("a")
     fleet.on_report(report("r0", tokens_in_flight=150, running=3), 1.0)
     sends.ended("a")
-    assert (look(fleet).load_tokens, look(fleet).requests) == (100, 2)
+    assert (look(fleet).load_tokens, requests(fleet)) == (100, 2)
     fleet.on_report(report("r0", tokens_in_flight=100, running=2), 2.0)
-    assert (look(fleet).load_tokens, look(fleet).requests) == (100, 2)
+    assert (look(fleet).load_tokens, requests(fleet)) == (100, 2)
 
 
 def test_what_ends_before_any_report_never_counted(fleet: Fleet) -> None:
@@ -77,19 +84,20 @@ def test_what_ends_before_any_report_never_counted(fleet: Fleet) -> None:
 )
 def test_what_a_report_says_against_it(fleet: Fleet, changes: dict[str, Any], reason: str) -> None:
     fleet.on_report(report("r0", **changes), 1.0)
-    assert look(fleet, now_s=1.0).unusable == reason
+    assert (look(fleet, now_s=1.0).against(), look(fleet).usable) == (reason, False)
 
 
 def test_a_report_grows_old(fleet: Fleet) -> None:
-    assert look(fleet, now_s=3.0).unusable == ""
-    assert look(fleet, now_s=3.1).unusable == "its last report is older than 3 s"
+    assert look(fleet, now_s=3.0).usable
+    assert not look(fleet, now_s=3.1).usable
+    assert look(fleet, now_s=3.1).against() == "its last report is older than 3 s"
 
 
 def test_what_placement_says_against_it(fleet: Fleet) -> None:
     starting, draining = member("r0", ready=False), member("r1", draining=True)
     unheard, leaving = member("r2"), member("r3", weight=0.0)
     fleet.put_membership(POOL, samples.membership(starting, draining, unheard, leaving))
-    reasons = {candidate.replica_id: candidate.unusable for candidate in fleet.candidates([POOL], ADAPTER, 0.0)}
+    reasons = {replica_id: seat.against() for replica_id, seat in fleet.pools([POOL], 0.0)[0].seats.items()}
     assert reasons == {
         "r0": "placement has not let it in yet",
         "r1": "it drains",
@@ -100,17 +108,20 @@ def test_what_placement_says_against_it(fleet: Fleet) -> None:
 def test_an_older_placement_is_not_listened_to(fleet: Fleet) -> None:
     fleet.put_membership(POOL, samples.membership(member("r0"), epoch=3))
     fleet.put_membership(POOL, samples.membership(member("r1"), epoch=2))
-    assert [candidate.replica_id for candidate in fleet.candidates([POOL], ADAPTER, 0.0)] == ["r0"]
+    assert [seat.replica_id for seat in fleet.pools([POOL], 0.0)[0].usable] == ["r0"]
     fleet.put_membership(POOL, None)
-    assert fleet.candidates([POOL], ADAPTER, 0.0) == ()
+    assert fleet.pools([POOL], 0.0) == []
 
 
 def test_residency_counts_for_the_incarnation_that_said_it(fleet: Fleet) -> None:
     fleet.on_residency(samples.residency("r0", "gpu"), 0.0)
-    assert look(fleet).tier == "gpu"
-    assert fleet.candidates([POOL], None, 0.0)[0].tier == "remote"
+    assert look(fleet).replica.tier(ADAPTER) == "gpu"
+    assert look(fleet).replica.tier(None) == "remote"
+    [pool] = fleet.pools([POOL], 0.0)
+    assert fleet.resident(pool, ADAPTER) == [pool.seats["r0"]]
     fleet.on_report(report("r0", incarnation="r0-2"), 1.0)
-    assert look(fleet).tier == "remote"
+    assert look(fleet).replica.tier(ADAPTER) == "remote"
+    assert fleet.resident(pool, ADAPTER) == []
 
 
 def test_a_new_incarnation_owes_nothing(fleet: Fleet) -> None:
@@ -121,13 +132,16 @@ def test_a_new_incarnation_owes_nothing(fleet: Fleet) -> None:
 
 
 def test_owners_of_a_pool_and_of_a_hot_adapter(fleet: Fleet) -> None:
-    assert fleet.owners(POOL, ADAPTER) == 2
+    assert fleet.owners(POOL, ADAPTER.adapter_id) == 2
     fleet.put_owner_count(POOL, samples.owner_count(owners=3))
-    assert fleet.owners(POOL, ADAPTER) == 3
+    assert fleet.owners(POOL, ADAPTER.adapter_id) == 3
     fleet.put_owner_count(POOL, samples.owner_count(exceptions={ADAPTER.adapter_id: 6}))
-    assert fleet.owners(POOL, ADAPTER) == 6
+    assert fleet.owners(POOL, ADAPTER.adapter_id) == 6
+    fleet.put_owner_count(POOL, samples.owner_count(owners=4, epoch=2))
+    fleet.put_owner_count(POOL, samples.owner_count(owners=5, epoch=1))
+    assert fleet.owners(POOL, ADAPTER.adapter_id) == 4
     fleet.put_owner_count(POOL, None)
-    assert fleet.owners(POOL, ADAPTER) == 2
+    assert fleet.owners(POOL, ADAPTER.adapter_id) == 2
 
 
 def test_silence(fleet: Fleet) -> None:
@@ -135,7 +149,7 @@ def test_silence(fleet: Fleet) -> None:
     assert fleet.is_silent("r0", 3.1)
     fleet.on_heard("r0", 3.1)
     assert not fleet.is_silent("r0", 6.0)
-    assert look(fleet, now_s=6.0).unusable != ""
+    assert look(fleet, now_s=6.0).against() != ""
 
 
 def test_nobodys_silence_counts_while_nobody_can_be_heard(fleet: Fleet) -> None:
@@ -147,8 +161,8 @@ def test_nobodys_silence_counts_while_nobody_can_be_heard(fleet: Fleet) -> None:
 def test_those_long_gone_take_no_memory(fleet: Fleet) -> None:
     fleet.on_heard("r1", 100.0)
     assert fleet.forget_older_than(50.0) == ["r0"]
-    assert look(fleet).unusable == "it has not reported yet"
-    assert look(fleet, "r1").max_rows == 8
+    assert look(fleet).against() == "it has not reported yet"
+    assert look(fleet, "r1").replica.max_rows == 8
 
 
 def test_one_that_says_only_what_it_holds_is_forgotten_as_well(fleet: Fleet) -> None:

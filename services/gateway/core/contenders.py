@@ -1,0 +1,56 @@
+"""Who may get one request, and how far one may be filled by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence, Set
+
+from services.gateway.core.pool import Pool
+from services.gateway.core.question import RoutingPolicy
+from services.gateway.core.replica import Seat
+
+
+class Contenders:
+    """The usable seats of some pools, in order of their replicas' ids. `excluded` replicas cannot have this request;
+    they count in the mean all the same, since they carry load."""
+
+    __slots__ = ("_excluded", "_limit", "_tokens", "pools", "seats")
+
+    def __init__(self, pools: Sequence[Pool], tokens: int, excluded: Set[str], policy: RoutingPolicy) -> None:
+        self.pools = pools
+        self.seats: Sequence[Seat] = pools[0].usable if len(pools) == 1 else _together(pools)
+        self._excluded = excluded
+        self._tokens = tokens
+        self._limit = _limit(pools, tokens, policy) if policy.bounded else math.inf
+
+    def after(self, seat: Seat) -> float:
+        """How full the seat would be with the request: tokens in flight for each unit of weight."""
+        return (seat.load_tokens + self._tokens) / seat.weight
+
+    def fits(self, seat: Seat) -> bool:
+        """It may have the request, and stays within the bound with it."""
+        return seat.usable and seat.replica_id not in self._excluded and self.after(seat) <= self._limit
+
+    def open(self) -> Sequence[Seat]:
+        """All that may have the request."""
+        return [seat for seat in self.seats if seat.replica_id not in self._excluded] if self._excluded else self.seats
+
+    def fitting(self) -> Sequence[Seat]:
+        """All that stay within the bound, too."""
+        return self.open() if self._limit == math.inf else [seat for seat in self.seats if self.fits(seat)]
+
+    def lightest(self, seats: Iterable[Seat]) -> Seat:
+        """The first of the least loaded ones. Raises ValueError if there are none."""
+        return min(seats, key=self.after)
+
+
+def _limit(pools: Sequence[Pool], tokens: int, policy: RoutingPolicy) -> float:
+    """Consistent hashing with bounded loads, once the pools are busy enough for it to matter."""
+    if sum(pool.requests for pool in pools) <= policy.spill_above * sum(pool.max_rows for pool in pools):
+        return math.inf
+    mean = (sum(pool.load_tokens for pool in pools) + tokens) / sum(pool.weight for pool in pools)
+    return policy.bound * mean
+
+
+def _together(pools: Sequence[Pool]) -> list[Seat]:
+    return sorted((seat for pool in pools for seat in pool.usable), key=lambda seat: seat.replica_id)
