@@ -175,6 +175,14 @@ cold-storm: $(INSTALLED) ## a thousand first requests for cold adapters at once,
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	model=$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny"); $(PYTHON) -m loadtest.cold_storm --model "$$model"
 
+.PHONY: routing-report
+routing-report: $(INSTALLED) ## fleet A and strategies of routing in the twin, into reports/routing.json and docs/plots/
+	@OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.routing_report
+
+.PHONY: autoscaling-report
+autoscaling-report: $(INSTALLED) ## the autoscaler through a day in the twin, into reports/autoscaling.json and docs/plots/
+	@OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.autoscaling_report
+
 .PHONY: targets
 targets: $(INSTALLED) ## the figures in reports/ that fall short of their target
 	@$(PYTHON) -m loadtest.report

@@ -57,9 +57,18 @@ def worst_customer(answered: Sequence[Answered]) -> tuple[str, float]:
 
 
 def max_over_mean(outcome: Outcome) -> float:
-    """Tokens in flight of the fullest replica over the mean of all, the mean of all seconds after the warm-up."""
-    ratios = [ratio for second in _counted(outcome) if (ratio := _ratio(second)) is not None]
+    """The mean of `balance`; 1 if nothing was ever in flight."""
+    ratios = balance(outcome)
     return fmean(ratios) if ratios else 1.0
+
+
+def balance(outcome: Outcome) -> list[float]:
+    """Tokens in flight of the fullest replica over the mean of all, at every second after the warm-up."""
+    return [ratio for second in counted_seconds(outcome) if (ratio := _ratio(second)) is not None]
+
+
+def counted_seconds(outcome: Outcome) -> list[Second]:
+    return [second for second in outcome.seconds if outcome.warm_up_s <= second.at_s <= outcome.for_s]
 
 
 def _ratio(second: Second) -> float | None:
@@ -67,12 +76,8 @@ def _ratio(second: Second) -> float | None:
     return max(tokens) * len(tokens) / sum(tokens) if sum(tokens) else None
 
 
-def _counted(outcome: Outcome) -> list[Second]:
-    return [second for second in outcome.seconds if outcome.warm_up_s <= second.at_s <= outcome.for_s]
-
-
 def _loads(outcome: Outcome) -> int:
-    seconds = _counted(outcome)
+    seconds = counted_seconds(outcome)
     first, last = (sum(replica.loads for replica in second.replicas) for second in (seconds[0], seconds[-1]))
     return last - first
 
