@@ -13,7 +13,7 @@ from services.placement.io.heard import Heard
 from services.placement.io.meters import Meters
 from services.placement.settings import PREFIX, Settings
 from shared.bus.nats import BusOptions, connect
-from shared.contracts.catalog import ASSIGNMENT, LEASE, MEMBERSHIP, OWNER_COUNT
+from shared.contracts.catalog import ASSIGNMENT, LEASE, MEMBERSHIP, OWNER_COUNT, PRESSURE
 from shared.leadership.leader import Leader
 from shared.leadership.ledger import Ledger
 from shared.runtime import logs
@@ -56,9 +56,12 @@ async def main() -> None:
         memberships=Ledger("membership", bus.state(MEMBERSHIP), leader.may_act),
         owner_counts=Ledger("owner_count", bus.state(OWNER_COUNT), leader.may_act),
         shards=Ledger("assignment", bus.state(ASSIGNMENT), leader.may_act),
+        pressures=Ledger("pressure", bus.state(PRESSURE), leader.may_act),
     )
     desk = Desk(bus, leader, ledgers)
-    placement = Placement(clock, policy, Heard(bus, clock, policy.tick.membership), desk, Meters(metrics))
+    placement = Placement(
+        clock, policy, Heard(bus, clock, policy.tick.membership, policy.tick.demand), desk, Meters(metrics)
+    )
     probe = ProbeServer(settings.probe_port, metrics, placement.unready_reason, status=placement.status)
     # The lease is given up last: until then this placement may have something under way.
     lease = (leader, periodically(clock, leader.turn_s, leader.turn))

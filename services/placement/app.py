@@ -14,11 +14,10 @@ from typing import TypeVar
 
 import msgspec
 
-from services.placement.core import decide
 from services.placement.core.decide import Facts, Stored
 from services.placement.core.fleet import fleet_view, owners_view
 from services.placement.core.shards import ShardChanges
-from services.placement.core.tick import Decision, Memory, TickPolicy, on_tick
+from services.placement.core.tick import Decision, Memory, TickPolicy, on_tick, standings_of
 from services.placement.io.desk import Desk
 from services.placement.io.heard import Heard
 from services.placement.io.meters import Meters
@@ -158,6 +157,8 @@ class Placement:
             await self._write(self._desk.memberships, membership, membership.pool_id)
         for count in decision.owner_counts:
             await self._write(self._desk.owner_counts, count, count.pool_id)
+        for pressure in decision.pressures:
+            await self._write(self._desk.pressures, pressure, pressure.pool_id)
         # Memberships come first: gateways rank from them at once, and they fence off an older placement.
         await self._assign(decision.shards)
 
@@ -172,6 +173,7 @@ class Placement:
         return Stored(
             memberships=self._desk.stored_memberships(),
             owner_counts=self._desk.stored_owner_counts(),
+            pressures=self._desk.stored_pressures(),
             shards=self._desk.stored_shards(),
         )
 
@@ -197,9 +199,10 @@ class Placement:
 
     def _fleet(self, question: AskFleet) -> FleetView:
         facts = self._heard.facts()
-        return fleet_view(facts, decide.judge_all(facts, self._policy.tick.membership), self._memory.plans, self._epoch)
+        standings = standings_of(self._memory, facts, self._policy.tick)
+        return fleet_view(facts, standings, self._memory.plans, self._epoch)
 
     def _owners(self, question: AskOwners) -> Owners:
         facts = self._heard.facts()
-        standings = decide.judge_all(facts, self._policy.tick.membership)
+        standings = standings_of(self._memory, facts, self._policy.tick)
         return owners_view(facts, standings, self._desk.stored_owner_counts(), question)

@@ -7,7 +7,7 @@ from services.placement.io.desk import Desk, Ledgers
 from services.placement.io.heard import Heard
 from services.placement.io.meters import Meters
 from shared.bus.port import Bus
-from shared.contracts.catalog import ASSIGNMENT, LEASE, MEMBERSHIP, OWNER_COUNT
+from shared.contracts.catalog import ASSIGNMENT, LEASE, MEMBERSHIP, OWNER_COUNT, PRESSURE
 from shared.leadership.leader import Leader
 from shared.leadership.ledger import Ledger
 from shared.runtime.clock import Clock
@@ -39,7 +39,8 @@ def placement_on(bus: Bus, clock: Clock, policy: PlacementPolicy, holder: str = 
         memberships=Ledger("membership", bus.state(MEMBERSHIP), leader.may_act),
         owner_counts=Ledger("owner_count", bus.state(OWNER_COUNT), leader.may_act),
         shards=Ledger("assignment", bus.state(ASSIGNMENT), leader.may_act),
+        pressures=Ledger("pressure", bus.state(PRESSURE), leader.may_act),
     )
-    heard = Heard(bus, clock, policy.tick.membership)
+    heard = Heard(bus, clock, policy.tick.membership, policy.tick.demand)
     placement = Placement(clock, policy, heard, Desk(bus, leader, ledgers), Meters(Metrics("placement")))
     return Placing(placement, leader)

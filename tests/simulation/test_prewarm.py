@@ -9,8 +9,8 @@ import pytest
 from loadtest.virtual_time import run_virtually
 from services.placement.app import PlacementPolicy
 from services.placement.core.heat import HeatPolicy
-from services.placement.core.owners import Rankings
 from services.placement.core.tick import TickPolicy
+from shared.hashing import top
 from shared.messages.desired import AdapterRecord
 from tests.simulation.prewarm_world import Fleet
 from tests.support.tiny_model import tiny_model_once
@@ -28,8 +28,9 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def owned(fleet: Fleet, replica_ids: tuple[str, ...], owner: str) -> set[str]:
     """Which of the busiest a replica owns."""
-    ranking = Rankings(dict.fromkeys(replica_ids, 1.0))
-    return {each.adapter_id for each in fleet.records[:TOP] if ranking.of(each.adapter_id)[0] == owner}
+    names = [each.adapter_id for each in fleet.records[:TOP]]
+    owners = top(names, dict.fromkeys(replica_ids, 1.0), 1)
+    return {name for name, (first,) in zip(names, owners, strict=True) if first == owner}
 
 
 async def first_loads(

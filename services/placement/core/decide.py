@@ -8,9 +8,8 @@ import msgspec
 
 from services.placement.core.demand import Demand
 from services.placement.core.membership import MembershipPolicy, Seen, Standing, judge, membership_of
-from services.placement.core.owners import Rankings
-from services.placement.core.plan import Held, PoolDemand, ReplicaPlan, is_placed, plan
-from services.placement.core.shards import ShardKey, split, still_held
+from services.placement.core.plan import Held
+from services.placement.core.shards import ShardKey
 from shared.messages.desired import (
     AdapterRecord,
     AssignmentShard,
@@ -49,13 +48,6 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     owner_counts: Mapping[str, OwnerCount] = {}
     pressures: Mapping[str, PoolPressure] = {}
     shards: Mapping[ShardKey, AssignmentShard] = {}
-
-
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bus should hold, and the plans it was made from."""
-
-    shards: Mapping[ShardKey, AssignmentShard]
-    plans: Mapping[str, ReplicaPlan]
 
 
 class PhaseChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,53 +91,3 @@ def memberships(standings: Mapping[str, Standing], stored: Mapping[str, Membersh
     """Of every pool that has members or had some; an empty one tells gateways that nobody is left."""
     pools = sorted({standing.pool_id for standing in standings.values()} | set(stored))
     return [membership_of(pool, standings.values(), epoch, stored.get(pool)) for pool in pools]
-
-
-def owner_counts(
-    facts: Facts, standings: Mapping[str, Standing], stored: Mapping[str, OwnerCount], owners: int, epoch: int
-) -> list[OwnerCount]:
-    """Of every pool in sight; the exceptions on record stay."""
-    pools = set(facts.rank_classes) | {standing.pool_id for standing in standings.values()}
-    exceptions = {pool: stored[pool].exceptions if pool in stored else {} for pool in pools}
-    return [OwnerCount(pool_id=pool, owners=owners, exceptions=exceptions[pool], epoch=epoch) for pool in sorted(pools)]
-
-
-class Plannable(msgspec.Struct, frozen=True, kw_only=True):
-    """What plans depend on besides the facts: `owner_counts` and `rankings` by pool, `heats` by adapter id."""
-
-    standings: Mapping[str, Standing]
-    owner_counts: Mapping[str, OwnerCount]
-    rankings: Mapping[str, Rankings]
-    heats: Mapping[str, int] = {}
-
-
-def intend(facts: Facts, given: Plannable, stored: Mapping[ShardKey, AssignmentShard], epoch: int) -> Intent:
-    """Plans of every owner, cut into shards; draining replicas keep what they have and get nothing new."""
-    by_pool = _by_pool(facts.adapters.values())
-    plans: dict[str, ReplicaPlan] = {}
-    shards: dict[ShardKey, AssignmentShard] = {}
-    for pool, ranking in given.rankings.items():
-        members = {s.replica_id: s.member for s in given.standings.values() if s.pool_id == pool and s.owns}
-        demand = PoolDemand(
-            adapters=by_pool.get(pool, []),
-            members=members,
-            owner_count=given.owner_counts[pool],
-            held=facts.held,
-            heats=given.heats,
-        )
-        for replica_id, replica_plan in plan(demand, ranking).items():
-            plans[replica_id] = replica_plan
-            shards |= split(replica_id, pool, epoch, replica_plan.adapters)
-    live = {key for key, record in facts.adapters.items() if is_placed(record)}
-    for standing in given.standings.values():
-        if standing.phase == "draining":
-            kept = still_held(stored.values(), standing.replica_id, live)
-            shards |= split(standing.replica_id, standing.pool_id, epoch, kept)
-    return Intent(shards=shards, plans=plans)
-
-
-def _by_pool(adapters: Iterable[AdapterRecord]) -> dict[str, list[AdapterRecord]]:
-    pools: dict[str, list[AdapterRecord]] = {}
-    for record in adapters:
-        pools.setdefault(record.pool_id, []).append(record)
-    return pools

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
+from shared.messages.usage import BASE
 
 _MADE_GOOD = 5
 """So many lost messages are made good; what a gateway did in a longer absence is not guessed at."""
@@ -56,12 +57,10 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """What an adapter is asked for at one moment."""
+    """What an adapter is asked for at one moment, by the short memory."""
 
     tokens_per_s: float
     requests_per_s: float
-    steady_requests_per_s: float
-    """Of the long memory."""
 
 
 def fold(demand: Demand, message: GatewayActivity, now_s: float, policy: DemandPolicy) -> Demand:
@@ -98,6 +97,16 @@ def rates(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> d
     return {adapter_id: _rate(trace, usual_tokens, now_s, policy) for adapter_id, trace in traces.items()}
 
 
+def steady(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> dict[str, float]:
+    """Requests a second of the long memory, by adapter id."""
+    traces = demand.traces.get(pool_id, {})
+    return {
+        name: trace.long_served_per_s * _fade(now_s - trace.at_s, policy.long_half_life_s)
+        for name, trace in traces.items()
+        if name != BASE
+    }
+
+
 _TRUSTED = 4.0
 """Requests count for at most so many times what was passed on, so that nobody gets a fleet by asking alone: demand
 that is real is passed on as owners are added, and then counts for more."""
@@ -113,11 +122,7 @@ def _rate(trace: Trace, usual_tokens: float, now_s: float, policy: DemandPolicy)
         own + _ENOUGH_ANSWERS_PER_S
     )
     asked = min(trace.requests_per_s * tokens_each, _TRUSTED * trace.tokens_per_s)
-    return Rate(
-        short * max(asked, trace.tokens_per_s),
-        short * trace.requests_per_s,
-        trace.long_served_per_s * _fade(now_s - trace.at_s, policy.long_half_life_s),
-    )
+    return Rate(short * max(asked, trace.tokens_per_s), short * trace.requests_per_s)
 
 
 def _tokens_per_answer(traces: Iterable[Trace], otherwise: float) -> float:

@@ -1,73 +1,85 @@
-"""Owners of an adapter: the first k of the ranking that every reader can compute for itself."""
+"""Owners of an adapter: the first k of the ranking that every reader can compute for itself, reached without haste.
+
+Who owns follows from the ranking at once, for gateways as for placement. Who holds follows in steps: a replica is given
+at most so many new adapters at a time, the hottest first, and until its turn has come an earlier owner keeps the
+adapter in its stead. What nobody holds any more, because its owner was lost or because it is new, waits for no turn.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from shared.hashing import rank
+import msgspec
+
 from shared.messages.desired import AdapterRecord, Member, OwnerCount
 
-_NEWCOMERS = 3
-"""With more new replicas at a time, ranking from scratch is as fast as putting each in its place."""
+Owners = tuple[str, ...]
 
 
-class Rankings:
-    """The rankings of one pool's adapters under given weights, each computed once.
+class ChurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    moves: int = 64
+    """New adapters a replica may be given in each `every_s`, besides those that it gets for a lost owner."""
+    every_s: float = 1.0
 
-    A value that remembers: `of` depends on nothing but the weights and the id. Under weights that differ
-    a little, a ranking that was `known` saves most of the work: the order of those who stay is unchanged,
-    which is what rendezvous hashing is for, and a newcomer's place is found by bisection.
-    """
 
-    def __init__(self, weights: Mapping[str, float], before: Rankings | None = None) -> None:
-        self.weights = {name: weight for name, weight in weights.items() if weight > 0}
-        self._known: dict[str, tuple[str, ...]] = {}
-        self._stay = {name for name, weight in self.weights.items() if before and before.weights.get(name) == weight}
-        self._new = sorted(self.weights.keys() - self._stay)
-        self._before = before._known if before and len(self._new) <= _NEWCOMERS else {}
+class Moves(msgspec.Struct, frozen=True):
+    """What has been given since `since_s`, by replica."""
 
-    def of(self, adapter_id: str) -> tuple[str, ...]:
-        """Replica ids, best owner first."""
-        known = self._known.get(adapter_id)
-        if known is None:
-            before = self._before.get(adapter_id)
-            known = rank(adapter_id, self.weights) if before is None else self._adjusted(adapter_id, before)
-            self._known[adapter_id] = known
-        return known
+    since_s: float = 0.0
+    given: Mapping[str, int] = {}
 
-    def fill(self, adapter_ids: Iterable[str], portion: int) -> bool:
-        """Rank at most `portion` of the adapters that are not ranked yet; whether any are left."""
-        missing = (adapter_id for adapter_id in adapter_ids if adapter_id not in self._known)
-        for adapter_id in islice(missing, portion):
-            self.of(adapter_id)
-        return next(missing, None) is not None
 
-    def under(self, weights: Mapping[str, float]) -> Rankings:
-        """The rankings under these weights; itself if they are its own."""
-        return self if weights == self.weights else Rankings(weights, self)
+class Move(msgspec.Struct, frozen=True):
+    """One adapter from those who `had` it, as far as they may still own, to those who `should`."""
 
-    def _adjusted(self, adapter_id: str, before: tuple[str, ...]) -> tuple[str, ...]:
-        names = [name for name in before if name in self._stay]
-        for newcomer in self._new:
-            names.insert(bisect_left(names, True, key=self._is_behind(adapter_id, newcomer)), newcomer)
-        return tuple(names)
-
-    def _is_behind(self, adapter_id: str, newcomer: str) -> Callable[[str], bool]:
-        """Whether a replica ranks behind the newcomer: false for the first ones, then true."""
-
-        def is_behind(name: str) -> bool:
-            pair = {name: self.weights[name], newcomer: self.weights[newcomer]}
-            return rank(adapter_id, pair)[0] == newcomer
-
-        return is_behind
+    adapter_id: str
+    heat: int
+    had: Owners
+    should: Owners
+    is_forced: bool
 
 
 def owners_of(
-    record: AdapterRecord, ranking: tuple[str, ...], members: Mapping[str, Member], count: OwnerCount
-) -> tuple[str, ...]:
+    record: AdapterRecord, ranking: Sequence[str], members: Mapping[str, Member], count: OwnerCount
+) -> Owners:
     """The first k ranked members that can apply an adapter of this rank; all of them if there are fewer."""
     wanted = count.exceptions.get(record.adapter_id, count.owners)
-    fitting = (name for name in ranking if members[name].rank_limit >= record.rank)
-    return tuple(name for _, name in zip(range(wanted), fitting, strict=False))
+    return first_fitting(ranking, members, record.rank, wanted)
+
+
+def first_fitting(ranking: Iterable[str], members: Mapping[str, Member], rank: int, count: int) -> Owners:
+    found = []
+    for name in ranking:
+        if members[name].rank_limit >= rank:
+            found.append(name)
+            if len(found) == count:
+                break
+    return tuple(found)
+
+
+def settled(moves: Iterable[Move], before: Moves, now_s: float, policy: ChurnPolicy) -> tuple[dict[str, Owners], Moves]:
+    """Who holds each adapter now, first owner first; and what has been given, for the next time."""
+    fresh = before if now_s - before.since_s < policy.every_s else Moves(now_s)
+    given = dict(fresh.given)
+    holders = {}
+    for move in sorted(moves, key=lambda move: (-move.heat, move.adapter_id)):
+        holders[move.adapter_id] = move.should if move.is_forced else _stepped(move, _giver(given, policy.moves))
+    return holders, Moves(fresh.since_s, given)
+
+
+def _stepped(move: Move, may_give: Callable[[str], bool]) -> Owners:
+    new = [name for name in move.should if name not in move.had]
+    late = {name for name in new if not may_give(name)}
+    leaving = [name for name in move.had if name not in move.should]
+    return (*(name for name in move.should if name not in late), *leaving[: len(late)])
+
+
+def _giver(given: dict[str, int], most: int) -> Callable[[str], bool]:
+    def may_give(replica_id: str) -> bool:
+        count = given.get(replica_id, 0)
+        if count >= most:
+            return False
+        given[replica_id] = count + 1
+        return True
+
+    return may_give

@@ -7,28 +7,36 @@ still owns it and fetches it from the store when asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from services.placement.core.owners import Rankings, owners_of
-from shared.messages.desired import AdapterRecord, AssignedAdapter, Member, OwnerCount
+from shared.messages.desired import AdapterRecord, AssignedAdapter, Member
 from shared.messages.identity import AdapterKey
 from shared.messages.reports import TIERS
 
 PLACED_STATUSES = ("verified", "evaluating", "active")
 """From "verified" on, so that the evaluation meets a warm adapter."""
 
+_TIER_ORDER = {tier: order for order, tier in enumerate(TIERS)}
+
 Held = Mapping[AdapterKey, str]
 """The tier in which one replica holds each adapter now."""
 
 
 class Share(msgspec.Struct, frozen=True):
-    """One adapter of one replica; `position` 0 is its first owner."""
+    """One adapter of one replica; `position` 0 is its first owner. `slot` says whether this owner should keep a slot
+    for it; None: nobody cares, and the first owner keeps one that is left over."""
 
     record: AdapterRecord
     position: int
     heat: int = 0
+    slot: bool | None = None
+
+    @property
+    def takes_slot(self) -> bool:
+        """Only once a gateway may send some traffic."""
+        return self.record.status == "active" and (self.position == 0 if self.slot is None else self.slot)
 
 
 class ReplicaPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,38 +46,13 @@ class ReplicaPlan(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class PoolDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the plan of one pool depends on. `members` are those that may own. `heats` is by adapter id."""
-
-    adapters: Sequence[AdapterRecord]
-    members: Mapping[str, Member]
-    owner_count: OwnerCount
-    held: Mapping[str, Held]
-    heats: Mapping[str, int] = {}
-
-
 def is_placed(record: AdapterRecord) -> bool:
     """What nobody wants is placed nowhere: whoever asks for it all the same has it loaded then."""
     return record.status in PLACED_STATUSES and record.wanted
 
 
-def plan(demand: PoolDemand, rankings: Rankings) -> dict[str, ReplicaPlan]:
-    """The plan of every member, one without adapters included."""
-    shares: dict[str, list[Share]] = {replica_id: [] for replica_id in demand.members}
-    for record in demand.adapters:
-        if not is_placed(record):
-            continue
-        owners = owners_of(record, rankings.of(record.adapter_id), demand.members, demand.owner_count)
-        for position, replica_id in enumerate(owners):
-            shares[replica_id].append(Share(record, position, demand.heats.get(record.adapter_id, 0)))
-    return {
-        replica_id: plan_replica(demand.members[replica_id], mine, demand.held.get(replica_id, {}))
-        for replica_id, mine in shares.items()
-    }
-
-
 def plan_replica(member: Member, shares: Iterable[Share], held: Held) -> ReplicaPlan:
-    """Give the highest tiers to what is active, hot, already highest here, first-owned and small, in this
+    """Give the highest tiers to what is active, pinned, hot, already highest here, first-owned and small, in this
     order: keeping what is held means that a full budget never swaps one adapter for another as busy."""
     room = _Room(member)
     assigned: list[AssignedAdapter] = []
@@ -109,18 +92,23 @@ class _Room:
         if size_bytes > self._ram_bytes:
             return "disk"
         self._ram_bytes -= size_bytes
-        # Only the first owner, to which steady traffic goes, keeps a slot for it, and only once a gateway
-        # may send some.
-        if self._slots == 0 or share.position > 0 or share.record.status != "active":
+        if self._slots == 0 or not share.takes_slot:
             return "ram"
         self._slots -= 1
         return "gpu"
 
 
-def _precedence(share: Share, held: Held) -> tuple[bool, int, int, int, int, str]:
+def _precedence(share: Share, held: Held) -> tuple[bool, bool, int, int, int, int, str]:
     record = share.record
-    tier = TIERS.index(held.get(record.key, "remote")) if held else 0
-    return record.status != "active", -share.heat, tier, share.position, record.size_bytes, record.adapter_id
+    return (
+        record.status != "active",
+        not record.pinned,
+        -share.heat,
+        _TIER_ORDER[held.get(record.key, "remote")] if held else 0,
+        share.position,
+        record.size_bytes,
+        record.adapter_id,
+    )
 
 
 def _reason(counts: Mapping[str, int]) -> str:

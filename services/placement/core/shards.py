@@ -52,7 +52,7 @@ def split(
 
 def differences(stored: Mapping[ShardKey, AssignmentShard], wanted: Mapping[ShardKey, AssignmentShard]) -> ShardChanges:
     """From what the bus holds to what it should hold."""
-    puts = [(key, shard) for key, shard in wanted.items() if stored.get(key) != shard]
+    puts = [(key, shard) for key, shard in wanted.items() if not _is_same(stored.get(key), shard)]
     return ShardChanges(
         puts=tuple(sorted(puts, key=lambda put: (put[1].replica_id, -put[1].shard))),
         deletes=tuple(sorted(key for key in stored if key not in wanted)),
@@ -72,6 +72,11 @@ def still_held(stored: Iterable[AssignmentShard], replica_id: str, live: Set[Ada
         if AdapterKey(adapter_id=adapter.adapter_id, digest=adapter.digest) in live
     }
     return list(held.values())
+
+
+def _is_same(one: AssignmentShard | None, other: AssignmentShard) -> bool:
+    """What was written a moment ago is the very same object: nothing need be compared then."""
+    return one is other or one == other
 
 
 def _buckets(adapters: list[AssignedAdapter], limit: int) -> list[list[AssignedAdapter]]:

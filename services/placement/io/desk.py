@@ -11,7 +11,7 @@ from shared.bus.port import Bus, Ids, Subscription
 from shared.contracts.catalog import FLEET, OWNERS
 from shared.leadership.leader import Leader
 from shared.leadership.ledger import Ledger
-from shared.messages.desired import AssignmentShard, Membership, OwnerCount
+from shared.messages.desired import AssignmentShard, Membership, OwnerCount, PoolPressure
 from shared.messages.operations import AskFleet, AskOwners, FleetView, Owners
 
 M = TypeVar("M")
@@ -22,6 +22,7 @@ class Ledgers:
     memberships: Ledger[Membership]
     owner_counts: Ledger[OwnerCount]
     shards: Ledger[AssignmentShard]
+    pressures: Ledger[PoolPressure]
 
 
 class Desk:
@@ -30,6 +31,7 @@ class Desk:
         self.memberships = ledgers.memberships
         self.owner_counts = ledgers.owner_counts
         self.shards = ledgers.shards
+        self.pressures = ledgers.pressures
         self._bus = bus
         self._open: list[Subscription] = []
 
@@ -39,7 +41,7 @@ class Desk:
 
     async def read(self) -> None:
         """Learn what is stored, whoever wrote it, and never lead with a lower epoch. Raises BusUnavailable."""
-        for ledger in (self.memberships, self.owner_counts, self.shards):
+        for ledger in (self.memberships, self.owner_counts, self.shards, self.pressures):
             await ledger.read()
             self.leader.heed(ledger.newest_epoch)
 
@@ -64,6 +66,9 @@ class Desk:
 
     def stored_owner_counts(self) -> dict[str, OwnerCount]:
         return _by_id(self.owner_counts.values)
+
+    def stored_pressures(self) -> dict[str, PoolPressure]:
+        return _by_id(self.pressures.values)
 
     def stored_shards(self) -> dict[ShardKey, AssignmentShard]:
         return {(ids[0], ids[1]): shard for ids, shard in self.shards.values.items()}

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+from services.placement.core import demand
 from services.placement.core.decide import Facts, rank_classes_of
+from services.placement.core.demand import Demand, DemandPolicy
 from services.placement.core.listening import Listening, policy_for
 from services.placement.core.membership import MembershipPolicy, Seen, is_forgotten, observe, recall
 from shared.bus.port import Bus, Change, Ids, Subscription
-from shared.contracts.catalog import ADAPTER, BASE_MODEL, DRAIN, REPLICA_REPORT, REPLICA_RESIDENCY, TRAFFIC
+from shared.contracts.catalog import (
+    ADAPTER,
+    BASE_MODEL,
+    DRAIN,
+    GATEWAY_ACTIVITY,
+    REPLICA_REPORT,
+    REPLICA_RESIDENCY,
+    TRAFFIC,
+)
+from shared.messages.activity import GatewayActivity
 from shared.messages.desired import AdapterRecord, BaseModelRecord, DrainOrder, Membership
+from shared.messages.identity import AdapterKey
 from shared.messages.reports import ReplicaReport, Residency, ResidencyView, fold_residency
 from shared.messages.usage import PoolTraffic
 from shared.runtime.clock import Clock
@@ -21,25 +33,30 @@ M = TypeVar("M")
 class Heard:
     """`changed` turns true with everything that may call for another plan, and is for the reader to reset."""
 
-    def __init__(self, bus: Bus, clock: Clock, policy: MembershipPolicy) -> None:
+    def __init__(self, bus: Bus, clock: Clock, policy: MembershipPolicy, demand_policy: DemandPolicy) -> None:
         self.changed = False
         self._bus = bus
         self._clock = clock
         self._policy = policy
+        self._demand_policy = demand_policy
         self._ears = policy_for(policy.lost_after_s, policy.lost_grace_s)
         self._listening = Listening(last_s=clock.now_s())
         self._seen: dict[str, Seen] = {}
         self._residency: dict[str, ResidencyView] = {}
         self._adapters: dict[Ids, AdapterRecord] = {}
+        self._by_key: dict[AdapterKey, AdapterRecord] | None = {}
+        """The same by key; None once it is out of date."""
         self._models: dict[Ids, BaseModelRecord] = {}
         self._drained: set[str] = set()
         self._traffic: dict[str, PoolTraffic] = {}
+        self._activity = Demand()
         self._open: list[Subscription] = []
 
     async def start(self) -> None:
         """Returns once all desired state has been heard. Raises BusUnavailable; `stop` ends what began."""
         self._open.append(await self._bus.subscribe(REPLICA_REPORT, self._on_report))
         self._open.append(await self._bus.subscribe(REPLICA_RESIDENCY, self._on_residency))
+        self._open.append(await self._bus.subscribe(GATEWAY_ACTIVITY, self._on_activity))
         self._open.append(await self._bus.state(BASE_MODEL).watch(self._on_model))
         self._open.append(await self._bus.state(DRAIN).watch(self._on_drain))
         self._open.append(await self._bus.state(TRAFFIC).watch(self._on_traffic))
@@ -60,15 +77,18 @@ class Heard:
         for replica_id in [name for name, seen in self._seen.items() if is_forgotten(seen, now_s, self._policy)]:
             del self._seen[replica_id]
             self._residency.pop(replica_id, None)
+        if self._by_key is None:
+            self._by_key = {record.key: record for record in self._adapters.values()}
         return Facts(
             now_s=now_s,
             real_s=self._listening.real_s(self._clock.now_s()),
-            adapters={record.key: record for record in self._adapters.values()},
+            adapters=self._by_key,
             rank_classes=rank_classes_of(self._models.values()),
             seen=dict(self._seen),
             drained=frozenset(self._drained),
             held={replica_id: view.tiers for replica_id, view in self._residency.items()},
             traffic=dict(self._traffic),
+            activity=self._activity,
         )
 
     def _time_s(self) -> float:
@@ -86,8 +106,13 @@ class Heard:
         view = self._residency.get(message.replica_id, ResidencyView())
         self._residency[message.replica_id] = fold_residency(view, message)
 
+    async def _on_activity(self, message: GatewayActivity, ids: Ids) -> None:
+        """Calls for no turn of its own: demand is looked at with the next one, at most a second later."""
+        self._activity = demand.fold(self._activity, message, self._time_s(), self._demand_policy)
+
     async def _on_adapter(self, change: Change[AdapterRecord]) -> None:
-        self.changed |= _follow(self._adapters, change)
+        if _follow(self._adapters, change):
+            self.changed, self._by_key = True, None
 
     async def _on_model(self, change: Change[BaseModelRecord]) -> None:
         self.changed |= _follow(self._models, change)

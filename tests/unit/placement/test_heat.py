@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.placement.core.heat import HeatPolicy, PoolHeat, by_adapter, fold, recall
+from services.placement.core.heat import HeatPolicy, Heats, PoolHeat, fold, recall
 from services.placement.core.shards import split
 from shared.contracts.catalog import ASSIGNMENT, TRAFFIC
 from shared.contracts.codec import decode, encode
@@ -32,6 +32,10 @@ def written(**heats: int) -> dict[str, PoolHeat]:
     ]
     shards = split("r1", "pool", 1, adapters).values()
     return recall([decode(ASSIGNMENT, encode(ASSIGNMENT, each)) for each in shards], POLICY)
+
+
+def by_adapter(heats: Heats) -> dict[str, int]:
+    return dict(heats["pool"].classes) if heats else {}
 
 
 def test_the_busier_is_the_hotter_and_what_is_rare_is_cold() -> None:

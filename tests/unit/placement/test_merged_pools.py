@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.placement.core.decide import Facts, Plannable, intend, judge_all, memberships, owner_counts
+from services.placement.core.decide import Facts, Stored
 from services.placement.core.fleet import fleet_view
-from services.placement.core.membership import MembershipPolicy, observe, owners_weights
-from services.placement.core.owners import Rankings
+from services.placement.core.membership import observe
+from services.placement.core.tick import Memory, TickPolicy, on_tick
 from shared.messages.desired import AssignmentShard
 from shared.messages.pools import merged_pool_id
 from shared.messages.reports import ReplicaReport
@@ -23,19 +23,15 @@ FACTS = Facts(
     drained=frozenset(),
     held={"merged-0": {ADAPTER.key: "gpu"}},
 )
-STANDINGS = judge_all(FACTS, MembershipPolicy())
+DECISION = on_tick(Memory(), FACTS, Stored(), TickPolicy(), epoch=1)
 
 
 def assigned() -> dict[str, AssignmentShard]:
-    counts = {count.pool_id: count for count in owner_counts(FACTS, STANDINGS, {}, 2, 1)}
-    rankings = {pool: Rankings(owners_weights(STANDINGS, pool)) for pool in (POOL, MERGED)}
-    given = Plannable(standings=STANDINGS, owner_counts=counts, rankings=rankings)
-    intent = intend(FACTS, given, {}, epoch=1)
-    return {shard.replica_id: shard for shard in intent.shards.values()}
+    return {shard.replica_id: shard for _, shard in DECISION.shards.puts}
 
 
 def test_gateways_are_told_of_them_in_a_pool_of_their_own() -> None:
-    told = {each.pool_id: each for each in memberships(STANDINGS, {}, epoch=1)}
+    told = {each.pool_id: each for each in DECISION.memberships}
     (member,) = told[MERGED].members
     assert (member.replica_id, member.ready, member.weight) == ("merged-0", True, 1.0)
     assert {member.replica_id for member in told[POOL].members} == {"r1", "r2"}
@@ -48,7 +44,7 @@ def test_nothing_is_assigned_to_them_and_the_adapter_keeps_its_owners() -> None:
 
 
 def test_the_fleets_view_shows_them_with_their_adapter() -> None:
-    view = fleet_view(FACTS, STANDINGS, {}, epoch=1)
+    view = fleet_view(FACTS, DECISION.memory.standings, {}, epoch=1)
     (merged,) = [each for each in view.replicas if each.replica_id == "merged-0"]
     assert (merged.pool_id, merged.slots, merged.gpu, merged.assigned) == (MERGED, 0, 1, 0)
     assert [(each.adapter_id, each.tier) for each in merged.adapters] == [("acme-1", "gpu")]

@@ -1,18 +1,10 @@
-"""Owners: the first k of a ranking that is remembered for as long as it holds."""
+"""Owners: the first k of a ranking, reached in steps that no replica chokes on."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from services.placement.core import owners
-from services.placement.core.owners import Rankings, owners_of
-from shared.hashing import rank
+from services.placement.core.owners import ChurnPolicy, Move, Moves, owners_of, settled
 from shared.messages.desired import Member, OwnerCount
 from tests.simulation.speakers import POOL, adapter
-
-FLEET = {f"r{number:02}": 1.0 for number in range(26)}
 
 
 def member(replica_id: str, *, rank_limit: int = 16) -> Member:
@@ -42,49 +34,34 @@ def test_an_exception_has_its_own_number_of_owners() -> None:
     assert owners_of(adapter("cold"), ranking, members, count) == ("r1",)
 
 
-def test_removing_one_of_26_replicas_moves_about_a_26th() -> None:
-    adapter_ids = [f"adapter-{number}" for number in range(5_000)]
-    before, after = Rankings(FLEET), Rankings({name: 1.0 for name in FLEET if name != "r07"})
-    moved = sum(len(set(after.of(adapter_id)[:2]) - set(before.of(adapter_id)[:2])) for adapter_id in adapter_ids)
-    expected = 10_000 / 26
-    assert 0.8 * expected < moved < 1.2 * expected
+def move(
+    adapter_id: str, had: tuple[str, ...], should: tuple[str, ...], *, heat: int = 0, forced: bool = False
+) -> Move:
+    return Move(adapter_id, heat, had, should, forced)
 
 
-WEIGHTS = st.dictionaries(st.sampled_from(sorted(FLEET)[:8]), st.sampled_from([0.0, 0.5, 1.0, 2.0]))
+def test_a_replica_is_given_so_many_at_a_time_the_hottest_first() -> None:
+    moves = [move(f"a{number}", ("r1", "r2"), ("r1", "new"), heat=number) for number in range(5)]
+    policy = ChurnPolicy(moves=2)
+    holders, given = settled(moves, Moves(), 0.0, policy)
+    assert [name for name, held in holders.items() if held == ("r1", "new")] == ["a4", "a3"]
+    assert holders["a0"] == ("r1", "r2"), "until then an earlier owner keeps it"
+    holders, given = settled(moves[:3], given, 0.9, policy)
+    assert set(holders.values()) == {("r1", "r2")}
+    holders, _ = settled(moves[:3], given, 1.0, policy)
+    assert [name for name, held in holders.items() if held == ("r1", "new")] == ["a2", "a1"]
 
 
-@given(st.lists(WEIGHTS, min_size=1, max_size=5))
-def test_rankings_that_follow_the_weights_are_those_computed_from_scratch(history: list[dict[str, float]]) -> None:
-    rankings = Rankings({})
-    for number, weights in enumerate(history):
-        rankings = rankings.under(weights)
-        for adapter_id in ("known", f"since {number}"):
-            assert rankings.of(adapter_id) == rank(adapter_id, weights)
+def test_each_replica_has_a_turn_of_its_own_and_those_in_need_wait_for_none() -> None:
+    moves = [
+        move("a", ("r1", "r2"), ("new", "other")),
+        move("b", ("r1", "r2"), ("new", "r1")),
+        move("lost", ("r1",), ("r1", "new"), forced=True),
+    ]
+    holders, _ = settled(moves, Moves(), 0.0, ChurnPolicy(moves=1))
+    assert holders == {"a": ("new", "other"), "b": ("r1", "r2"), "lost": ("r1", "new")}
 
 
-def test_a_newcomer_costs_a_bisection_and_a_loss_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rankings = Rankings(FLEET)
-    before = rankings.of("known")
-    asked: list[int] = []
-
-    def counted(adapter_id: str, weights: dict[str, float]) -> tuple[str, ...]:
-        asked.append(len(weights))
-        return rank(adapter_id, weights)
-
-    monkeypatch.setattr(owners, "rank", counted)
-    fewer = rankings.under({name: 1.0 for name in FLEET if name != "r07"})
-    assert fewer.of("known") == tuple(name for name in before if name != "r07")
-    assert asked == []
-    assert fewer.under(FLEET).of("known") == before
-    assert set(asked) == {2}
-    assert len(asked) <= 5
-    assert rankings.under(dict(FLEET)) is rankings
-
-
-def test_a_fleet_is_ranked_in_portions() -> None:
-    rankings = Rankings(FLEET)
-    adapter_ids = [f"a{number}" for number in range(10)]
-    portions = 1
-    while rankings.fill(adapter_ids, portion=4):
-        portions += 1
-    assert portions == 3
+def test_one_more_owner_that_is_late_takes_nothing_from_the_others() -> None:
+    holders, _ = settled([move("a", ("r1", "r2"), ("r1", "r2", "r3"))], Moves(), 0.0, ChurnPolicy(moves=0))
+    assert holders == {"a": ("r1", "r2")}

@@ -6,9 +6,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.placement.core.owners import Rankings
-from services.placement.core.plan import PoolDemand, ReplicaPlan, Share, plan, plan_replica
-from shared.messages.desired import AdapterRecord, Member, OwnerCount
+from services.placement.core.plan import ReplicaPlan, Share, plan_replica
+from services.placement.core.pool import PoolNow, PoolPolicy, Recalled, beginning, turn
+from services.placement.core.pressure import Thrash
+from shared.messages.desired import AdapterRecord, Member
 from shared.messages.identity import AdapterKey
 from tests.simulation.speakers import MIB, POOL, adapter
 
@@ -76,14 +77,16 @@ def test_a_candidate_does_not_push_out_what_customers_use_however_hot() -> None:
     assert tiers(plan_replica(member("r1", ram_bytes=MIB), shares, {})) == {"active": "gpu", "candidate": "disk"}
 
 
-def test_what_nobody_wants_is_nowhere_though_it_is_active() -> None:
-    unwanted = msgspec.structs.replace(adapter("unwanted"), wanted=False)
-    demand = PoolDemand(
-        adapters=[unwanted, adapter("here")], members={"r1": member("r1")}, owner_count=OwnerCount(pool_id=POOL),
-        held={"r1": {unwanted.key: "gpu"}}, heats={"unwanted": 9, "here": 2},
-    )  # fmt: skip
-    made = plan(demand, Rankings({"r1": 1.0}))["r1"]
-    assert [(each.adapter_id, each.heat) for each in made.adapters] == [("here", 2)]
+def test_a_pinned_adapter_comes_before_the_hot_and_before_what_is_held() -> None:
+    pinned = msgspec.structs.replace(adapter("z-pinned"), pinned=True)
+    hot = Share(adapter("a-hot"), 0, 9)
+    made = plan_replica(member("r1", slots=1, ram_bytes=MIB), [hot, Share(pinned, 1, 0, True)], {hot.record.key: "gpu"})
+    assert tiers(made) == {"z-pinned": "gpu", "a-hot": "disk"}
+
+
+def test_an_owner_that_is_told_to_leave_a_slot_to_another_does() -> None:
+    shares = [Share(adapter("elsewhere"), 0, 5, False), Share(adapter("here"), 1, 2, True), Share(adapter("quiet"), 0)]
+    assert tiers(plan_replica(member("r1"), shares, {})) == {"elsewhere": "ram", "here": "gpu", "quiet": "gpu"}
 
 
 def test_a_gap_that_is_too_small_for_one_is_used_by_the_next() -> None:
@@ -91,12 +94,6 @@ def test_a_gap_that_is_too_small_for_one_is_used_by_the_next() -> None:
     held = {adapter("big").key: "disk"}
     made = plan_replica(member("r1", ram_bytes=2 * MIB), shares, held)
     assert tiers(made) == {"big": "disk", "small": "gpu"}
-
-
-def test_retired_and_failed_adapters_are_nowhere() -> None:
-    records = [adapter("gone", status="retired"), adapter("bad", status="failed"), adapter("here")]
-    demand = PoolDemand(adapters=records, members={"r1": member("r1")}, owner_count=OwnerCount(pool_id=POOL), held={})
-    assert tiers(plan(demand, Rankings({"r1": 1.0}))["r1"]) == {"here": "gpu"}
 
 
 MEMBERS = st.builds(
@@ -114,46 +111,50 @@ ADAPTERS = st.builds(
     st.sampled_from([8, 16, 64]),
     st.integers(1, 5),
 )
-DEMANDS = st.builds(
-    lambda members, adapters, owners: PoolDemand(
-        adapters=adapters,
+POOLS = st.builds(
+    lambda members, adapters, heats: PoolNow(
+        pool_id=POOL,
+        now_s=0.0,
+        records={record.adapter_id: record for record in adapters},
         members={
             f"r{number}": msgspec.structs.replace(found, replica_id=f"r{number}")
             for number, found in enumerate(members)
         },
-        owner_count=OwnerCount(pool_id=POOL, owners=owners),
         held={},
+        heats=heats,
+        rates={},
+        share=448.0,
     ),
     st.lists(MEMBERS, max_size=6),
     st.lists(ADAPTERS, max_size=30, unique_by=lambda record: record.adapter_id),
-    st.integers(1, 4),
+    st.dictionaries(st.sampled_from([f"a{number}" for number in range(60)]), st.integers(1, 9), max_size=20),
 )
 
 
-def made_from(demand: PoolDemand) -> dict[str, ReplicaPlan]:
-    return plan(demand, Rankings({name: found.weight for name, found in demand.members.items()}))
+def made_from(now: PoolNow, owners: int = 2) -> dict[str, ReplicaPlan]:
+    policy = PoolPolicy(owners=owners)
+    return dict(turn(beginning(policy, Recalled(), {}, Thrash()), now, policy).plans)
 
 
-@given(DEMANDS)
-def test_every_placed_adapter_has_min_k_usable_distinct_owners(demand: PoolDemand) -> None:
+@given(POOLS, st.integers(1, 4))
+def test_every_adapter_has_min_k_usable_distinct_owners(now: PoolNow, owners: int) -> None:
     roomy = msgspec.structs.replace(
-        demand,
-        members={name: msgspec.structs.replace(found, disk_budget_bytes=GIB) for name, found in demand.members.items()},
+        now,
+        members={name: msgspec.structs.replace(found, disk_budget_bytes=GIB) for name, found in now.members.items()},
     )
-    plans = made_from(roomy)
-    for record in demand.adapters:
-        owners = [name for name, made in plans.items() if record.adapter_id in tiers(made)]
-        usable = [name for name, found in demand.members.items() if found.rank_limit >= record.rank]
-        placed = record.status != "retired"
-        assert len(owners) == (min(demand.owner_count.owners, len(usable)) if placed else 0)
-        assert set(owners) <= set(usable)
+    plans = made_from(roomy, owners)
+    for record in now.records.values():
+        found = [name for name, made in plans.items() if record.adapter_id in tiers(made)]
+        usable = [name for name, member in now.members.items() if member.rank_limit >= record.rank]
+        assert len(found) == min(owners, len(usable))
+        assert set(found) <= set(usable)
 
 
-@given(DEMANDS)
-def test_budgets_are_never_exceeded(demand: PoolDemand) -> None:
-    size_bytes = {record.adapter_id: record.size_bytes for record in demand.adapters}
-    for name, made in made_from(demand).items():
-        found, assigned = demand.members[name], tiers(made)
+@given(POOLS)
+def test_budgets_are_never_exceeded(now: PoolNow) -> None:
+    size_bytes = {record.adapter_id: record.size_bytes for record in now.records.values()}
+    for name, made in made_from(now).items():
+        found, assigned = now.members[name], tiers(made)
         in_ram = [key for key, tier in assigned.items() if tier != "disk"]
         assert len(assigned) == len(made.adapters)
         assert list(assigned.values()).count("gpu") <= found.slots
@@ -161,12 +162,12 @@ def test_budgets_are_never_exceeded(demand: PoolDemand) -> None:
         assert sum(size_bytes[key] for key in assigned) <= found.disk_budget_bytes
 
 
-@given(DEMANDS)
-def test_a_plan_that_was_carried_out_is_planned_again(demand: PoolDemand) -> None:
-    plans = made_from(demand)
+@given(POOLS)
+def test_a_plan_that_was_carried_out_is_planned_again(now: PoolNow) -> None:
+    plans = made_from(now)
     held = {
         name: {AdapterKey(adapter_id=a.adapter_id, digest=a.digest): a.tier for a in made.adapters}
         for name, made in plans.items()
     }
-    again = made_from(msgspec.structs.replace(demand, held=held))
+    again = made_from(msgspec.structs.replace(now, held=held))
     assert {name: tiers(made) for name, made in again.items()} == {name: tiers(made) for name, made in plans.items()}

@@ -1,0 +1,75 @@
+"""How many owners adapters need for their traffic: up at once, down one by one and only after a while."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+import msgspec
+
+from services.placement.core.demand import Rate
+from services.placement.core.membership import Seen
+from shared.messages.desired import Member
+
+
+class NeedPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner should have at most `target_share` of what a replica can do of one customer's traffic. One owner fewer
+    must have been enough for `hold_s`, with as much to spare that it fills only `spare` of those that stay."""
+
+    target_share: float = 0.7
+    tokens_per_s: float = 640.0
+    """Taken for what a replica can do until one has measured it."""
+    hold_s: float = 60.0
+    spare: float = 0.9
+
+
+class Need(msgspec.Struct, frozen=True):
+    """`heat` is how busy the adapter was when it came to this count."""
+
+    owners: int
+    heat: int = 0
+    less_since_s: float | None = None
+
+
+Needs = Mapping[str, Need]
+"""By adapter id; who is not named needs one owner for its traffic."""
+
+
+def share_tokens_per_s(members: Mapping[str, Member], seen: Mapping[str, Seen], policy: NeedPolicy) -> float:
+    """What one owner should serve of one adapter: of what the middle one of the ready replicas can do."""
+    reports = (seen[name].report for name, member in members.items() if member.ready)
+    known = [each.capacity_tokens_per_s for each in reports if each is not None and each.capacity_tokens_per_s > 0]
+    return policy.target_share * (median(known) if known else policy.tokens_per_s)
+
+
+def recall(exceptions: Mapping[str, int], now_s: float) -> dict[str, Need]:
+    """As an earlier placement had written them."""
+    return {name: Need(owners, less_since_s=now_s) for name, owners in exceptions.items() if owners > 1}
+
+
+def needed(before: Needs, rates: Mapping[str, Rate], share: float, now_s: float, policy: NeedPolicy) -> dict[str, Need]:
+    """`share` is that of `share_tokens_per_s`. Heats of new counts are for the caller to fill in."""
+    after = {}
+    for name in _candidates(before, rates, share):
+        rate = rates[name].tokens_per_s if name in rates else 0.0
+        need = _need(before.get(name, Need(1)), rate / share, now_s, policy)
+        if need.owners > 1:
+            after[name] = need
+    return after
+
+
+def _candidates(before: Needs, rates: Mapping[str, Rate], share: float) -> Iterable[str]:
+    return before.keys() | {name for name, rate in rates.items() if rate.tokens_per_s > share}
+
+
+def _need(before: Need, shares: float, now_s: float, policy: NeedPolicy) -> Need:
+    owners = max(1, math.ceil(shares))
+    if owners > before.owners:
+        return Need(owners)
+    if shares > policy.spare * (before.owners - 1):
+        return Need(before.owners, before.heat)
+    since_s = now_s if before.less_since_s is None else before.less_since_s
+    if now_s - since_s < policy.hold_s:
+        return Need(before.owners, before.heat, since_s)
+    return Need(before.owners - 1, before.heat, now_s)
