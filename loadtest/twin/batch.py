@@ -60,6 +60,8 @@ class Batch:
         self._held_until_s = 0.0
         self._produced = 0
         """Tokens of the steps before the present stretch, and of those that have left during it."""
+        self.row_s = 0.0
+        """Rows × seconds that were taken in steps that are over."""
         self._decoding = 0
         """How many produce a token in each step of the present stretch."""
 
@@ -126,6 +128,9 @@ class Batch:
         """Of the steps under way, or of the last ones."""
         return self._step_s
 
+    def blocks_missing(self) -> int:
+        return self._cache.missing(self.running, self.produced)
+
     @property
     def tokens(self) -> int:
         """Produced by all who were ever here."""
@@ -173,6 +178,7 @@ class Batch:
             self._agenda.at(self._held_until_s, self._end, round_)
             return
         self._produced += self._decoding * self._stretch
+        self.row_s += len(self.running) * (self._agenda.now_s - self._began_s)
         self._decoding = 0
         self._steps += self._stretch
         self._stretch = -1

@@ -6,6 +6,8 @@ from loadtest.twin.scenario import BASE_HASH, PoolShape
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import key_of
 
+_PREFIX = "adapter-"
+
 
 class Book:
     """Records are made when they are first asked for, and stay. Number n is a version of customer n mod `customers`."""
@@ -21,6 +23,12 @@ class Book:
             known = self._records[adapter] = self._made(adapter)
         return known
 
+    def number_of(self, adapter_id: str) -> int:
+        return int(adapter_id.removeprefix(_PREFIX))
+
+    def known(self, adapter_id: str) -> AdapterRecord:
+        return self.record(self.number_of(adapter_id))
+
     def home_of(self, customer: int) -> PoolShape:
         """Raises LookupError if no pool has this customer's adapters."""
         for pool in self._homes:
@@ -32,7 +40,7 @@ class Book:
     def _made(self, adapter: int) -> AdapterRecord:
         customer, version = adapter % self.customers, adapter // self.customers
         pool = self.home_of(customer)
-        name = f"adapter-{adapter:06d}"
+        name = f"{_PREFIX}{adapter:06d}"
         return AdapterRecord(
             adapter_id=name,
             digest=key_of(name),

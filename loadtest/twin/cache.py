@@ -65,6 +65,10 @@ class Cache:
         free = self._blocks - sum(self._held(each, produced) for each in running)
         return 1 + BLOCK_TOKENS * (free // max(1, len(running)))
 
+    def missing(self, running: Collection[Sequence], produced: Produced) -> int:
+        """How many more blocks are held than there are."""
+        return sum(self._held(each, produced) for each in running) - self._blocks
+
     def _held(self, sequence: Sequence, produced: Produced) -> int:
         covered = self._covered.get(sequence)
         if covered is not None:

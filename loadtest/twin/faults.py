@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from loadtest.twin.placing import Placing
 from loadtest.twin.replica import Replica
-from loadtest.twin.scenario import Fault
+from loadtest.twin.scenario import PROLOGUE_S, Fault
 from shared.contracts.catalog import ASSIGNMENT, REPLICA_REPORT, REPLICA_RESIDENCY
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ _CHANNEL_OF = {
 
 def schedule(twin: Twin) -> None:
     """Raises ValueError for a fault that nobody knows."""
-    from loadtest.twin.twin import PROLOGUE_S
-
     for fault in twin.scenario.faults:
         begin = _BEGIN.get(fault.kind)
         if begin is None:
@@ -33,11 +31,10 @@ def schedule(twin: Twin) -> None:
 
 def _death(twin: Twin, fault: Fault) -> None:
     for replica in _struck(twin, fault):
-        pool, number = twin.fleet.place_of(replica.body.replica_id)
-        files = list(replica.tiers.files.values())
-        twin.fleet.kill(replica.body.replica_id)
+        name, files = replica.body.replica_id, list(replica.tiers.files.values())
+        twin.fleet.kill(name)
         if fault.for_s:
-            twin.agenda.after(fault.for_s, twin.fleet.start_again, pool, number, files)
+            twin.agenda.after(fault.for_s, twin.fleet.start_again, name, files)
 
 
 def _pause(twin: Twin, fault: Fault) -> None:

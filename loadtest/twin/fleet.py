@@ -13,6 +13,7 @@ from loadtest.twin.scenario import OddReplica, PoolShape
 from loadtest.twin.store import Store
 from loadtest.twin.timing import MeasuredTable, StepTable
 from shared.messages.desired import AdapterRecord, AssignmentShard
+from shared.messages.identity import AdapterKey
 from shared.messages.pools import merged_pool_id
 
 REPORT_S = 1.0
@@ -28,7 +29,8 @@ class ReplicaFleet:
         self._living: dict[str, Replica] = {}
         self._started = 0
         self.starting: dict[str, str] = {}
-        """Pool by name of those that are on their way."""
+        """The pool of each that is on its way."""
+        self._places: dict[str, tuple[PoolShape, int]] = {}
         self._merged: dict[str, PoolShape] = {}
         for pool in ground.scenario.pools:
             if pool.merged is not None:
@@ -60,7 +62,9 @@ class ReplicaFleet:
         self._started += 1
         body = self._body(pool, number, f"process-{self._started}")
         replica = self._living[body.replica_id] = Replica(body, self._ground)
-        self.starting.pop(body.replica_id, None)
+        self._places[body.replica_id] = pool, number
+        if pool.merged is not None:
+            self._merged[self._book.record(pool.merged).digest] = pool
         cold = not warm
 
         def on_shard(shard: AssignmentShard) -> None:
@@ -85,6 +89,38 @@ class ReplicaFleet:
         if replica is not None:
             replica.die()
             self._store.unfollow(replica_id)
+
+    def order(self, pool: PoolShape, number: int, start_s: float) -> None:
+        """A replica that serves after `start_s`, unless it is removed before."""
+        name = self.replica_id(pool, number)
+        self.starting[name] = self.pool_id(pool)
+        self._ground.agenda.after(start_s, self._arrive, name, pool, number)
+
+    def remove(self, replica_id: str) -> None:
+        self.starting.pop(replica_id, None)
+        self.kill(replica_id)
+
+    def drain(self, replica_id: str, ordered: bool) -> None:
+        replica = self._living.get(replica_id)
+        if replica is not None:
+            replica.draining = ordered
+
+    def existing(self, pool_id: str) -> frozenset[str]:
+        """Those that serve and those that are on their way."""
+        serving = {name for name, replica in self._living.items() if replica.body.pool_id == pool_id}
+        return frozenset(serving | {name for name, pool in self.starting.items() if pool == pool_id})
+
+    def start_again(self, replica_id: str, files: list[AdapterKey]) -> None:
+        """A new process where one died, with the files that were on its disk."""
+        pool, number = self._places[replica_id]
+        replica = self.start(pool, number)
+        for key in files:
+            replica.tiers.adopt(self._ground.registry.records[key], "disk")
+        replica.tell_all()
+
+    def _arrive(self, name: str, pool: PoolShape, number: int) -> None:
+        if self.starting.pop(name, None) is not None:
+            self.start(pool, number)
 
     def tell_all(self) -> None:
         for replica in self:

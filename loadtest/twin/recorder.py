@@ -66,6 +66,11 @@ class Recorder:
             reasons=tuple((at_s - self._began_s, reason) for each in twin.placements for at_s, reason in each.reasons),
         )
 
+    def _reasons(self, twin: Twin) -> list[tuple[float, str]]:
+        told = [reason for placement in twin.placements for reason in placement.reasons]
+        told += twin.scaling.reasons if twin.scaling is not None else []
+        return sorted((at_s - self._began_s, reason) for at_s, reason in told)
+
 
 def _second(replica: Replica) -> ReplicaSecond:
     turnover = replica.slots.table.turnover

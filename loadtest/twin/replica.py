@@ -17,7 +17,7 @@ from loadtest.twin.request import Attempt
 from loadtest.twin.scenario import BASE_HASH, Scenario
 from loadtest.twin.sequence import BatchShape, Sequence
 from loadtest.twin.slots import Slots
-from loadtest.twin.telling import ResidencyTeller, Speed
+from loadtest.twin.telling import Capacity, ResidencyTeller, Speed
 from loadtest.twin.tiers import Tiers
 from loadtest.twin.timing import MeasuredTable, StepTable
 from loadtest.twin.wire import Wire
@@ -75,6 +75,8 @@ class Replica:
         self._inbox: list[tuple[Attempt, Callable[[Attempt], None]]] = []
         self.open: dict[Attempt, None] = {}
         self.promises = Promises()
+        self.given_tokens = 0
+        """Of requests that have left."""
         agenda, timing = ground.agenda, ground.scenario.timing
         self.batch = Batch(body.batch, body.steps, agenda, self._on_step, ground.draw)
         self.tiers = Tiers(body.ram_bytes, body.disk_bytes, timing, agenda, self._on_change)
@@ -86,7 +88,7 @@ class Replica:
         self._teller = ResidencyTeller(log, ground.wire, agenda, self.tier_of)
         self._ground = ground
         self._agenda = agenda
-        self._speed = Speed()
+        self._speed, self._capacity = Speed(), Capacity(body.batch.max_rows)
         self._turned_away = TurnedAway()
         self._fetching: dict[Attempt, None] = {}
         self._sequence = 0
@@ -183,6 +185,7 @@ class Replica:
 
     def _end(self, attempt: Attempt) -> None:
         attempt.over = True
+        self.given_tokens += self.batch.produced(attempt)
         del self.open[attempt]
         self.promises.end(attempt.id)
         self.dispatcher.leave(attempt)
@@ -225,6 +228,9 @@ class Replica:
         if self.alive:
             self.convergence.on_shard(shard)
 
+    def record_sizes(self) -> dict[AdapterKey, int]:
+        return {key: record.size_bytes for key, record in self._ground.registry.records.items()}
+
     def held(self) -> set[AdapterKey]:
         held = {*self.slots.table.resident, *self.tiers.ram.held, *self.tiers.files.values()}
         return held if self.serves_only is None else held | {self.serves_only}
@@ -251,6 +257,7 @@ class Replica:
             disk_bytes=self.tiers.disk.used_bytes, disk_budget_bytes=body.disk_bytes,
             assignment_epoch=self.convergence.assignment.epoch, weight=body.weight, golden="unchecked",
             queued_tokens=self.dispatcher.queued_tokens,
+            capacity_tokens_per_s=self._capacity.look(self.batch.tokens, self.batch.row_s),
         )  # fmt: skip
 
     def _without_row(self) -> int:

@@ -9,6 +9,8 @@ import msgspec
 from loadtest.twin.sequence import BatchShape
 from loadtest.twin.timing import Timing
 from loadtest.workloads.call import Call, Move
+from services.autoscaler.core.cost import CostPolicy
+from services.autoscaler.core.merged import MergedPolicy
 from services.autoscaler.core.policy import ScalePolicy
 from services.gateway.core.routing import RoutingPolicy
 from services.gateway.core.stream import StreamPolicy
@@ -16,6 +18,8 @@ from services.placement.core.tick import TickPolicy
 from services.replica_worker.core.dispatch_view import DispatchPolicy
 
 BASE_HASH = "ba5e" * 16
+PROLOGUE_S = 2.5
+"""Replicas are heard and get their adapters before the first call."""
 
 
 class PoolShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +75,14 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scaling(msgspec.Struct, frozen=True, kw_only=True):
-    """The autoscaler acts on the pools that `policies` names. A replica reports after `start_s`, ready."""
+    """The autoscaler acts on these pools of the scenario, and on merged ones if their policy says so. What it starts
+    serves after `start_s`, with nothing in any tier."""
 
-    policies: dict[str, ScalePolicy]
+    pools: tuple[PoolShape, ...]
+    policy: ScalePolicy = ScalePolicy()
+    cost: CostPolicy = CostPolicy()
+    merged: MergedPolicy = MergedPolicy()
     start_s: float = 120.0
-    usd_per_hour: float = 2.5
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,5 +112,5 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     out while none is lost, because they would say nothing new."""
     check_every: int = 0
     """Invariants are looked at after every so many events; 0: only at the end."""
-    tail_s: float = 60.0
+    tail_s: float = 600.0
     """How long the fleet may work on after the last call."""

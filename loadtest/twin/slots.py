@@ -7,6 +7,7 @@ from collections.abc import Callable
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.batch import Batch
 from loadtest.twin.tiers import Link, Then, Tiers
+from services.replica_worker.core.slot import Place, SlotState
 from services.replica_worker.core.slot_decisions import AllBusy, MustLoad
 from services.replica_worker.core.slots import SlotTable
 from shared.messages.desired import AdapterRecord
@@ -27,6 +28,8 @@ class Slots:
         self._batch = batch
         self._unproven: dict[int, bool] = {}
         """Slots whose load no probe has proven, and whether one is on its way."""
+        self._quietly: set[int] = set()
+        """Slots whose load and proof nobody waits for: they hold a reference of their own."""
 
     def adopt(self, record: AdapterRecord) -> None:
         """Have it in an empty slot, proven, as a replica that was here before does."""
@@ -51,18 +54,33 @@ class Slots:
             if isinstance(acquired, AllBusy):
                 then(False)
             elif isinstance(acquired, MustLoad):
-                slot = acquired.slot
-                self.table_retains_through(record, acquired, lambda: self.prove(slot, lambda: then(True)), then)
+                self._quietly.add(acquired.slot)
+                self._begin(record, acquired, lambda why: self._loaded_quietly(record, acquired.slot, why, then))
             else:
                 self.table.release(acquired.slot, record.key, self._agenda.now_s)
                 then(True)
 
         self._tiers.hold_in_ram(record, held)
 
-    def table_retains_through(
-        self, record: AdapterRecord, reserved: MustLoad, well: Callable[[], None], then: Callable[[bool], None]
-    ) -> None:
-        self._begin(record, reserved, lambda why: then(False) if why else well())
+    def own_references(self, place: Place) -> int:
+        """Besides those of requests: of a load under way, of a proof, and of who wants it loaded for nobody."""
+        if place.state is SlotState.LOADING:
+            return 1
+        return (self._unproven.get(place.slot) is True) + (place.slot in self._quietly)
+
+    def _loaded_quietly(self, record: AdapterRecord, slot: int, why: str, then: Callable[[bool], None]) -> None:
+        if why:
+            self._quietly.discard(slot)
+            then(False)
+            return
+        self.table.retain(slot)
+
+        def proven() -> None:
+            self._quietly.discard(slot)
+            self.release(slot, record.key)
+            then(True)
+
+        self.prove(slot, proven)
 
     def prove(self, slot: int, then: Callable[[], None] = lambda: None) -> None:
         """With the first request on it, or alone. The slot keeps its adapter until the probe is in."""
@@ -121,8 +139,8 @@ class Slots:
         unpin()
         self.table.finish_load(slot, self._agenda.now_s)
         self.on_change(record.key)
-        then("")
         self.table.release(slot, record.key, self._agenda.now_s)
+        then("")
         self.on_freed()
 
 

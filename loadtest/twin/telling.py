@@ -56,3 +56,25 @@ class Speed:
             self._rate.add((tokens - self._tokens) * (1.0 - math.exp(-passed)) / passed, now_s)
         self._tokens, self._at_s = tokens, now_s
         return self._rate.per_s(now_s)
+
+
+class Capacity:
+    """What a replica's rows produce, for all of them: tokens of each second that a row was taken lately."""
+
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows = max_rows
+        self._tokens = 0.0
+        self._row_s = 0.0
+        self._seen = (0, 0.0)
+
+    def look(self, tokens: int, row_s: float) -> float:
+        """Once a second, with all that was ever produced and taken; 0 while too little is known."""
+        before_tokens, before_row_s = self._seen
+        self._seen = tokens, row_s
+        self._tokens = _KEPT * self._tokens + tokens - before_tokens
+        self._row_s = _KEPT * self._row_s + row_s - before_row_s
+        return self._max_rows * self._tokens / self._row_s if self._row_s >= 1.0 else 0.0
+
+
+_KEPT = 0.967
+"""Of what was seen, a second later: half of it after 20 s."""

@@ -20,7 +20,8 @@ from loadtest.twin.recorder import Recorder
 from loadtest.twin.registry import Registry
 from loadtest.twin.replica import Ground
 from loadtest.twin.request import Attempt, Request
-from loadtest.twin.scenario import Scenario
+from loadtest.twin.scaling import Autoscaling
+from loadtest.twin.scenario import PROLOGUE_S, Scenario
 from loadtest.twin.store import Store
 from loadtest.twin.wire import Wire
 from loadtest.workloads.call import Call, Move
@@ -29,12 +30,11 @@ from shared.contracts.catalog import (
     GATEWAY_ACTIVITY,
     MEMBERSHIP,
     OWNER_COUNT,
+    PRESSURE,
     REPLICA_REPORT,
     REPLICA_RESIDENCY,
 )
 
-PROLOGUE_S = 2.5
-"""Replicas are heard and get their adapters before the first call."""
 DEADLINES_S = 1.0
 SNAPSHOT_S = 10.0
 AHEAD_S = 30.0
@@ -64,6 +64,9 @@ class Twin:
         self.gateways = [Gateway(name, around) for name in names]
         self._activities = [Activity(name, scenario.ttft_objective_s, self.fleet.produced) for name in names]
         self.placements = [Placing(scenario.placement, self.agenda, self.registry, self.store, epoch=1)]
+        self.scaling = None
+        if scenario.scaling is not None:
+            self.scaling = Autoscaling(scenario.scaling, self.agenda, self.fleet, self.store, self.book)
         self.recorder = Recorder(self.fleet, self.agenda, PROLOGUE_S)
         self.invariants = Invariants(self)
         self.begun = self.over = 0
@@ -98,6 +101,8 @@ class Twin:
         self.wire.read(OWNER_COUNT, self.recorder.on_owner_count)
         self.listen(self.placements[0])
         self.placements[0].start()
+        if self.scaling is not None:
+            self._listen_to_scale(self.scaling)
         for pool in scenario.pools:
             for number in range(pool.replicas):
                 self.fleet.start(pool, number, warm=scenario.warm)
@@ -112,6 +117,14 @@ class Twin:
         self.wire.read(REPLICA_REPORT, placement.on_report)
         self.wire.read(REPLICA_RESIDENCY, placement.on_residency)
         self.wire.read(GATEWAY_ACTIVITY, placement.on_activity)
+
+    def _listen_to_scale(self, scaling: Autoscaling) -> None:
+        self.wire.read(REPLICA_REPORT, scaling.on_report)
+        self.wire.read(GATEWAY_ACTIVITY, scaling.on_activity)
+        self.wire.read(MEMBERSHIP, scaling.on_membership)
+        self.wire.read(PRESSURE, scaling.on_pressure)
+        self.recorder.wishes = scaling.wishes
+        scaling.start()
 
     def _next_call(self, calls: Iterator[Call]) -> None:
         call = next(calls, None)
