@@ -34,6 +34,7 @@ from services.registry.io.changes import Changes
 from services.registry.io.database import Database, DatabasePolicy, DatabaseUrlError
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
+from services.registry.precedence import Precedence
 from services.registry.registration.announcements import Announcements
 from services.registry.registration.complaints import Complaints
 from services.registry.registration.deadlines import Deadlines
@@ -70,24 +71,24 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 
 def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> Assembly:
     """Raises SettingsError for a URL that names nothing."""
-    meters = Meters(metrics)
-    database, store = _database(settings), _store(settings)
-    fleet = Fleet(bus, policies.fleet(settings))
+    database, store, meters = _database(settings), _store(settings), Meters(metrics)
+    fleet, uploads = Fleet(bus, policies.fleet(settings)), Uploads(store, clock, policies.uploads(settings))
     shelf = Shelf(sources=WeightsSources(store, settings.weights_from, _buckets(settings)), store=store)
     verifications = Verifications(database, shelf, clock, policies.registration(settings), meters)
     registrations = Registrations(database, verifications, clock, policies.registration(settings), meters)
-    verdicts, hindrances = Verdicts(database, clock, meters, settings.results_deadline_s), Hindrances()
-    gate = Gate(database, Questions(fleet))
+    verdicts, hindrances = Verdicts(database, clock, meters, policies.verdicts(settings)), Hindrances()
+    gate, precedence = Gate(database, Questions(fleet)), Precedence(clock, settings.evaluation_gives_way_s)
     resumption = Resumption(database, verifications, hindrances)
-    evaluations = Evaluations(database, gate, verdicts, clock, hindrances)
+    evaluations = Evaluations(database, gate, verdicts, precedence, hindrances)
+    deadlines = Deadlines(database, clock, hindrances, meters, settings.evaluation_deadline_s)
     relay = Relay(bus, database, clock, policies.relay(settings), meters)
-    uploads = Uploads(store, clock, policies.uploads(settings))
     intake = UsageIntake(bus, database, clock, meters, settings.usage_keep_s)
     aliasing = Aliasing(database, clock, Residencies(fleet, clock, policies.residency(settings)))
     deployments = Deployments(database, aliasing, clock, settings.deployment_deadline_s)
     moves = moving(database, fleet, aliasing, clock, settings.retrain_deadline_s)
     registry = Registry(
         registrations=registrations,
+        precedence=precedence,
         adapters=Adapters(database, clock),
         evaluating=evaluating(database, verdicts, clock),
         aliasing=aliasing,
@@ -109,8 +110,8 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         verifications,
         registrations,
         *_attending(settings, database, (resumption, evaluations, deployments), clock, hindrances),
-        periodically(clock, settings.deadline_sweep_s, Deadlines(database, clock, hindrances, meters).sweep),
-        Announcements(bus, registrations, meters, database.changes),
+        periodically(clock, settings.deadline_sweep_s, deadlines.sweep),
+        Announcements(bus, registrations, precedence, meters, database.changes),
         Complaints(bus, LostBytes(database, store, clock, meters)),
         *_guarding(settings, database, fleet, aliasing, clock),
         periodically(clock, settings.migration_sweep_s, moves.sweep.turn),

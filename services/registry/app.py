@@ -15,6 +15,7 @@ from services.registry.deployment.aliasing import Aliasing
 from services.registry.fleet import Fleet
 from services.registry.gating.evaluating import Evaluating
 from services.registry.io.database import Database, DatabaseUnavailable
+from services.registry.precedence import Precedence
 from services.registry.registration.registrations import Registrations
 from services.registry.registration.uploads import Uploads
 from services.registry.relay import Relay
@@ -24,6 +25,7 @@ from shared.runtime.metrics import Metrics
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
     registrations: Registrations
+    precedence: Precedence
     adapters: Adapters
     evaluating: Evaluating
     aliasing: Aliasing

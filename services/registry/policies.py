@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.registry.attendance import AttendancePolicy
 from services.registry.deployment.residency import ResidencyPolicy
 from services.registry.fleet import FleetPolicy
+from services.registry.gating.verdicts import VerdictPolicy
 from services.registry.registration.outcomes import RegistrationPolicy
 from services.registry.registration.uploads import UploadPolicy
 from services.registry.relay import RelayPolicy
@@ -16,6 +17,13 @@ def registration(settings: Settings) -> RegistrationPolicy:
         largest_file_bytes=settings.largest_file_bytes,
         verification_deadline_s=settings.verification_deadline_s,
         evaluation_deadline_s=settings.evaluation_deadline_s,
+    )
+
+
+def verdicts(settings: Settings) -> VerdictPolicy:
+    return VerdictPolicy(
+        evaluation_deadline_s=settings.evaluation_deadline_s,
+        results_deadline_s=settings.results_deadline_s,
     )
 
 

@@ -8,7 +8,8 @@ from shared.store.access import S3Access
 PREFIX = "LORAFLEET_REGISTRY_"
 _POSITIVE = (
     "usage_keep_s", "largest_file_bytes", "evaluation_deadline_s", "evaluations_at_once", "evaluation_retry_s",
-    "evaluation_longest_retry_s", "ask_timeout_s", "load_timeout_s", "evaluate_timeout_s", "outbox_retry_s",
+    "evaluation_longest_retry_s", "evaluation_gives_way_s",
+    "ask_timeout_s", "load_timeout_s", "evaluate_timeout_s", "outbox_retry_s",
     "outbox_batch_rows", "database_connections", "database_timeout_s", "outbox_look_s", "reconcile_s",
     "migration_sweep_s", "retrain_deadline_s",
     "residency_deadline_s", "rollback_residency_s", "deployment_deadline_s", "keep_warm_s", "wanted_sweep_s",
@@ -41,7 +42,8 @@ class Settings(S3Access, frozen=True, kw_only=True):
     keep_uploads_s: float = 7 * 86400.0
     """How long a whole upload waits for the announcement that names it."""
     evaluation_deadline_s: float = 600.0
-    """How long a verified adapter may wait for a replica that measures it."""
+    """How long a verified adapter may wait for a replica that measures it, from when its turn comes; and how long for
+    its turn, while none comes to anybody."""
     verification_deadline_s: float = 600.0
     """How long an announcement may wait for its file to be read and checked."""
     results_deadline_s: float = 3600.0
@@ -50,6 +52,8 @@ class Settings(S3Access, frozen=True, kw_only=True):
     evaluations_at_once: int = 4
     evaluation_retry_s: float = 0.5
     evaluation_longest_retry_s: float = 4.0
+    evaluation_gives_way_s: float = 30.0
+    """How long at most a verified adapter waits for a batch of registrations to end before it is evaluated."""
     ask_timeout_s: float = 2.0
     load_timeout_s: float = 30.0
     evaluate_timeout_s: float = 60.0

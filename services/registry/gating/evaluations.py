@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from services.registry import facts
 from services.registry.core import lifecycle, records
 from services.registry.core.records import StoredAdapter
 from services.registry.gating.attempts import Attempt
 from services.registry.gating.gate import Gate
 from services.registry.gating.verdicts import Verdicts
-from services.registry.io import adapter_rows, outbox_rows
+from services.registry.io import adapter_rows
 from services.registry.io.database import Database
+from services.registry.precedence import Precedence
 from services.registry.registration.hindrances import Hindrances
-from shared.runtime.clock import Clock
 
 
 class Evaluations:
-    """Work: takes each adapter from verified to active or failed, with the deadline that it had from the start."""
+    """Work: takes each adapter from verified to active or failed. Its time runs from when its turn comes."""
 
     name = "evaluation"
 
     def __init__(
-        self, database: Database, gate: Gate, verdicts: Verdicts, clock: Clock, hindrances: Hindrances
+        self, database: Database, gate: Gate, verdicts: Verdicts, precedence: Precedence, hindrances: Hindrances
     ) -> None:
         self._database = database
         self._gate = gate
         self._verdicts = verdicts
-        self._clock = clock
+        self._precedence = precedence
         self._hindrances = hindrances
         self._attempts: dict[str, Attempt] = {}
         self.news = database.changes.follow_verified()
@@ -54,18 +51,6 @@ class Evaluations:
         async with self._database.read() as connection:
             adapter = await adapter_rows.find(connection, adapter_id)
         if adapter is not None and adapter.status == "verified":
-            adapter = await self._marked(adapter_id)
+            await self._precedence.give_way(adapter.updated_at_s)
+            adapter = await self._verdicts.begin(adapter_id)
         return adapter if adapter is not None and adapter.status == "evaluating" else None
-
-    async def _marked(self, adapter_id: str) -> StoredAdapter | None:
-        """The adapter as it is now, moved on to "evaluating" if it is still verified."""
-        now_s = self._clock.wall_s()
-        async with self._database.write() as connection:
-            adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
-            if adapter is None or adapter.status != "verified":
-                return adapter
-            step = lifecycle.move(adapter.status, "evaluating", "asking replicas of its pool", now_s)
-            moved = records.after_move(adapter, msgspec.structs.replace(step, deadline_s=adapter.deadline_s))
-            await adapter_rows.save(connection, moved, [step])
-            await outbox_rows.append(connection, facts.evaluating(moved), now_s)
-        return moved

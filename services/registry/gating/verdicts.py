@@ -1,4 +1,4 @@
-"""How evaluations end: by the gate, by what a pipeline signed, or by a person."""
+"""How evaluations begin and end: by the gate, by what a pipeline signed, or by a person."""
 
 from __future__ import annotations
 
@@ -32,15 +32,36 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
     override: Move | None
 
 
-class Verdicts:
-    """Everything here may raise DatabaseUnavailable; nothing was changed then. `results_deadline_s` is how long a
-    pipeline may take for its results once a replica has measured its adapter."""
+class VerdictPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How long an evaluation may take once its turn has come, and a pipeline for its results once a replica has
+    measured its adapter."""
 
-    def __init__(self, database: Database, clock: Clock, meters: Meters, results_deadline_s: float) -> None:
+    evaluation_deadline_s: float
+    results_deadline_s: float
+
+
+class Verdicts:
+    """Everything here may raise DatabaseUnavailable; nothing was changed then."""
+
+    def __init__(self, database: Database, clock: Clock, meters: Meters, policy: VerdictPolicy) -> None:
         self._database = database
         self._clock = clock
         self._meters = meters
-        self._results_deadline_s = results_deadline_s
+        self._policy = policy
+
+    async def begin(self, adapter_id: str) -> StoredAdapter | None:
+        """The adapter as it is now, moved on to "evaluating" if it is still verified."""
+        now_s = self._clock.wall_s()
+        async with self._database.write() as connection:
+            adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
+            if adapter is None or adapter.status != "verified":
+                return adapter
+            step = lifecycle.move(adapter.status, "evaluating", "asking replicas of its pool", now_s)
+            step = msgspec.structs.replace(step, deadline_s=now_s + self._policy.evaluation_deadline_s)
+            moved = records.after_move(adapter, step)
+            await adapter_rows.save(connection, moved, [step])
+            await outbox_rows.append(connection, facts.evaluating(moved), now_s)
+        return moved
 
     async def conclude(self, adapter_id: str, found: Conclusion) -> None:
         """Of an adapter that is still being evaluated; one that has moved on stays where it is."""
@@ -101,7 +122,9 @@ class Verdicts:
     async def _await_results(
         self, connection: AsyncConnection, adapter: StoredAdapter, found: Conclusion, now_s: float
     ) -> None:
-        waiting = msgspec.structs.replace(adapter, deadline_s=now_s + self._results_deadline_s, reason=found.reason)
+        waiting = msgspec.structs.replace(
+            adapter, deadline_s=now_s + self._policy.results_deadline_s, reason=found.reason
+        )
         await adapter_rows.save(connection, waiting, [])
         notes = await _keep_reports(connection, waiting, found, now_s)
         await outbox_rows.append(connection, [*notes, facts.held(waiting)], now_s)

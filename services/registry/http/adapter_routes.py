@@ -23,8 +23,9 @@ router = APIRouter()
 
 @router.post("/adapters")
 async def register(request: Request) -> Response:
-    announced = await body(request, AdapterRegistered)
-    outcome = await registry_of(request).registrations.register(announced)
+    announced, registry = await body(request, AdapterRegistered), registry_of(request)
+    with registry.precedence.going():
+        outcome = await registry.registrations.register(announced)
     if isinstance(outcome, Rejected):
         raise rejection(outcome.defects)
     registered = granted(outcome)
@@ -66,10 +67,12 @@ async def standing(request: Request, sha256: str) -> Response:
 @router.put("/uploads/{sha256}")
 async def upload(request: Request, sha256: str) -> Response:
     """The file from byte `Upload-Offset` (left out: 0) to its end."""
-    uploads, start = registry_of(request).uploads, _offset(request)
+    registry, start = registry_of(request), _offset(request)
+    uploads = registry.uploads
     try:
         chunks = limited(request, uploads.policy.largest_file_bytes - start)
-        return answer({"weights_uri": granted(await uploads.receive(sha256, start, chunks))}, 201)
+        with registry.precedence.going():
+            return answer({"weights_uri": granted(await uploads.receive(sha256, start, chunks))}, 201)
     except Problem as problem:
         if problem.status == 413:
             await uploads.discard(sha256)

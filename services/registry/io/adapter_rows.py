@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, bindparam, insert, select, update
+from sqlalchemy import Row, bindparam, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.lifecycle import Move
@@ -109,6 +109,12 @@ async def overdue(connection: AsyncConnection, statuses: Sequence[str], now_s: f
         .limit(limit)
     )
     return list((await connection.execute(query)).scalars())
+
+
+async def newest_move(connection: AsyncConnection, status: str) -> float | None:
+    """When the last of those that are in this state now came to it or was changed in it."""
+    query = select(func.max(ADAPTERS.c.updated_at_s)).where(ADAPTERS.c.status == status)
+    return (await connection.execute(query)).scalar_one()
 
 
 async def ids_in(connection: AsyncConnection, statuses: Sequence[str]) -> list[str]:

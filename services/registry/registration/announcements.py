@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.registry.core.files.unreadable import refusal, sender_of
 from services.registry.io.changes import Changes, Trouble
 from services.registry.io.meters import Meters
+from services.registry.precedence import Precedence
 from services.registry.registration.registrations import Registrations
 from shared.bus.port import Bus, Ids, Subscription
 from shared.contracts import catalog
@@ -18,9 +19,12 @@ _log = get_logger(__name__)
 class Announcements:
     """A part that takes events through durable consumers: what comes while it is away is not lost."""
 
-    def __init__(self, bus: Bus, registrations: Registrations, meters: Meters, changes: Changes) -> None:
+    def __init__(
+        self, bus: Bus, registrations: Registrations, precedence: Precedence, meters: Meters, changes: Changes
+    ) -> None:
         self._bus = bus
         self._registrations = registrations
+        self._precedence = precedence
         self._meters = meters
         self._changes = changes
         self._open: list[Subscription] = []
@@ -40,7 +44,8 @@ class Announcements:
 
     async def _on_registered(self, announced: AdapterRegistered, ids: Ids) -> None:
         """What it raises (a store or a database that is away) brings the same event again."""
-        await self._registrations.register(announced, by_event=True)
+        with self._precedence.going():
+            await self._registrations.register(announced, by_event=True)
 
     async def _on_misshapen(self, payload: bytes, reason: str) -> None:
         """Its sender is told if it can be made out; nobody else could act on it."""

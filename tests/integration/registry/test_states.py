@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from services.registry.core import lifecycle, records
 from services.registry.core.files.verify import FileFacts
+from services.registry.gating.verdicts import VerdictPolicy, Verdicts
 from services.registry.io import adapter_rows
+from services.registry.io.meters import Meters
 from services.registry.io.weights import Weights
 from services.registry.registration import verifications
 from shared.contracts import catalog
 from shared.messages.adapters import AdapterLoadFailed
 from shared.messages.identity import key_of
 from shared.runtime.clock import ManualClock
+from shared.runtime.metrics import Metrics
 from shared.store.port import StoreUnavailable
 from tests.support.registry_place import Place
 from tests.support.registry_watch import Heard, alias_is, eventually, heard, record_is, value_is
@@ -254,6 +259,39 @@ async def test_a_deadline_is_kept_by_one_sweep_whatever_state_it_ends(place: Pla
         assert await here.status("v1") == "evaluating"
         await clock.advance(2.0)
         assert "before its deadline" in (await here.reached("v1", "failed"))["reason"]
+
+
+async def test_who_waits_for_its_turn_waits_as_long_as_others_have_theirs(place: Place) -> None:
+    """A long batch is in line for hours; a line that stands still ends at the deadline all the same."""
+    clock = ManualClock()
+    async with place.registry(clock=clock, evaluation_gives_way_s=1e6) as here:
+        await here.prepare()
+        with batch(here):
+            for name in ("v1", "v2"):
+                await here.post(here.announce(name, seed=ord(name[1])))
+            await clock.advance(400.0)
+            await has_its_turn(here, clock, "v2")
+            await clock.advance(202.0)
+            assert await here.status("v1") == "verified"
+            assert (await here.registry.adapters.find("v2")).deadline_s == 1000.0  # type: ignore[union-attr]
+            await clock.advance(800.0)
+            reason = (await here.reached("v1", "failed"))["reason"]
+    assert reason.startswith("no replica evaluated it before its deadline")
+
+
+@contextmanager
+def batch(here: World) -> Iterator[None]:
+    """Registrations that keep everything else waiting."""
+    with ExitStack() as going:
+        for _ in range(4):
+            going.enter_context(here.registry.precedence.going())
+        yield
+
+
+async def has_its_turn(here: World, clock: ManualClock, adapter_id: str) -> None:
+    """At another registry."""
+    policy = VerdictPolicy(evaluation_deadline_s=600.0, results_deadline_s=600.0)
+    await Verdicts(here.registry.database, clock, Meters(Metrics("another")), policy).begin(adapter_id)
 
 
 async def asked(questions: list[object], count: int) -> bool:
