@@ -27,6 +27,9 @@ class Sums(msgspec.Struct, frozen=True, kw_only=True):
     answered: float = 0.0
     late: float = 0.0
     tokens: float = 0.0
+    messages: float = 0.0
+    squares: float = 0.0
+    """Of the requests of each message: how widely they spread."""
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,8 @@ def of_pool(said: PoolActivity) -> Sums:
         answered=said.first_tokens,
         late=said.late_first_tokens,
         tokens=said.tokens,
+        messages=1.0,
+        squares=(said.requests - said.refused) ** 2,
     )
 
 
@@ -79,10 +84,11 @@ def demand_of(tally: Tally | None, now_s: float, policy: DemandPolicy) -> Demand
         heard=True,
         requests_per_s=average.requests / _covered_s(age_s, policy.average_s),
         requests_per_s_short=short.requests / _covered_s(age_s, policy.short_s),
+        noise_per_s_short=_noise(long, age_s, policy),
         tokens_per_request=long.tokens / long.answered if long.answered >= 0.5 else 0.0,
         tokens_per_s=long.tokens / _covered_s(age_s, policy.long_s),
         late_share=_share(long),
-        late_share_short=_share(average),
+        late_share_short=_share(short),
     )
 
 
@@ -93,12 +99,25 @@ def _plus(sums: Sums, more: Sums, windows: float) -> Sums:
         answered=kept * sums.answered + more.answered,
         late=kept * sums.late + more.late,
         tokens=kept * sums.tokens + more.tokens,
+        messages=kept * sums.messages + more.messages,
+        squares=kept * sums.squares + more.squares,
     )
 
 
 def _covered_s(age_s: float, window_s: float) -> float:
     """How many seconds a fading sum stands for; at the beginning, those that have passed."""
     return max(1e-3, window_s * -math.expm1(-max(0.0, age_s) / window_s))
+
+
+def _noise(long: Sums, age_s: float, policy: DemandPolicy) -> float:
+    """The standard error of a rate over the short window, from how widely the messages of minutes spread. A fading
+    sum averages over twice its window."""
+    if long.messages < 2.0:
+        return 0.0
+    mean = long.requests / long.messages
+    variance = max(0.0, long.squares / long.messages - mean * mean)
+    messages_per_s = long.messages / _covered_s(age_s, policy.long_s)
+    return math.sqrt(variance * messages_per_s / (2.0 * policy.short_s))
 
 
 def _share(sums: Sums) -> float:

@@ -36,13 +36,15 @@ class ReplicaLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """What arrived at all gateways for one pool; refused requests are not counted. `heard` is false while no
-    gateway has said anything: the figures mean nothing then. `requests_per_s_short` is over some seconds,
-    `requests_per_s` and `late_share_short` over about a minute, the rest over some minutes; `tokens_per_s` are the
+    gateway has said anything: the figures mean nothing then. `requests_per_s_short` and `late_share_short` are
+    over some seconds, `requests_per_s` over about a minute, the rest over some minutes; `tokens_per_s` are the
     completion tokens that customers got."""
 
     heard: bool = False
     requests_per_s: float = 0.0
     requests_per_s_short: float = 0.0
+    noise_per_s_short: float = 0.0
+    """How far `requests_per_s_short` strays by chance (one standard error)."""
     tokens_per_request: float = 0.0
     tokens_per_s: float = 0.0
     late_share: float = 0.0

@@ -36,10 +36,8 @@ class PoolMemory(msgspec.Struct, frozen=True, kw_only=True):
     pending_at_s: float | None = None
     """When something was last on its way: from then on the pool shows what it can do."""
     panic_until_s: float | None = None
-    low_since_s: float | None = None
-    """Since when fewer than `desired` would have been enough, without interruption."""
-    low_need: float = 0.0
-    """The largest need since then."""
+    highs: tuple[tuple[int, float], ...] = ()
+    """The largest need of each slice of the last minutes, oldest first."""
     stepped_at_s: float | None = None
     rising: bool = False
     """Whether the last change of the wish was a raise."""

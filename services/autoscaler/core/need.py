@@ -29,13 +29,18 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     symptom: Need
     short: Need
     """The cause as the last seconds show it."""
+    sure: Need
+    """The cause as the last seconds show it at least: of many noisy looks, the largest would win."""
+    rows: Need
+    """What the running requests take. It follows the demand by the length of a request, and is all rows while a queue
+    is worked off: with the demand known, it keeps replicas and calls for none."""
     measured: float = 0.0
     """The demand alone, for the shape of the day."""
     queue_s: float = 0.0
 
     @property
     def largest(self) -> Need:
-        return larger((self.cause, self.symptom))
+        return larger((self.cause, self.symptom, self.rows))
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +69,16 @@ NOTHING = Need(replicas=0.0, reason="nothing is asked for")
 def needs_of(now: Situation, floor: Need = NOTHING) -> Needs:
     """Replicas for this load. `floor` is what the same time of day needed."""
     demand = now.load.demand
-    asked = _by_demand(now, demand.requests_per_s)
+    asked, rows = _by_demand(now, demand.requests_per_s), _by_rows(now)
+    symptoms = [_by_queue(now), _by_tokens(now), _by_slots(now), _by_lateness(now)]
+    if asked is NOTHING:
+        symptoms.append(rows)
     return Needs(
         cause=larger((asked, _by_pressure(now.load), floor)),
-        symptom=larger((_by_queue(now), _by_rows(now), _by_tokens(now), _by_slots(now), _by_lateness(now))),
+        symptom=larger(symptoms),
+        rows=rows,
         short=_by_demand(now, demand.requests_per_s_short),
+        sure=_by_demand(now, demand.requests_per_s_short - now.policy.sure_errors * demand.noise_per_s_short),
         measured=asked.replicas,
         queue_s=queue_s(now),
     )
@@ -154,10 +164,10 @@ def _by_slots(now: Situation) -> Need:
 
 
 def _by_lateness(now: Situation) -> Need:
-    """One more, while the objective burns and it is for lack of replicas."""
+    """One more, while the objective burns and it is for lack of replicas. A queue speaks for itself."""
     demand, policy = now.load.demand, now.policy
     burns = demand.late_share_short >= policy.late_burn * policy.late_share and demand.late_share >= policy.late_share
-    if not burns or now.demand < policy.late_min_utilisation * now.capacity:
+    if not burns or queue_s(now) > policy.max_queue_s or now.demand < policy.late_min_utilisation * now.capacity:
         return NOTHING
     return Need(
         replicas=len(now.roster.serving) + 1.0,

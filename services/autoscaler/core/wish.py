@@ -13,6 +13,7 @@ from services.autoscaler.core.policy import ScalePolicy
 from services.autoscaler.core.roster import Roster
 
 _HOUR_S = 3_600.0
+_SLICES = 8
 _SLACK = 0.1
 """Of a replica: so little is not worth one."""
 
@@ -41,11 +42,14 @@ def wish_of(memory: PoolMemory, look: Look) -> Wish:
         return _within(Wish(desired=0, reason="its customer has become quiet", memory=memory), look)
     if memory.desired is None:
         reason = f"{desired} replicas were there when the autoscaler began"
-        return _within(Wish(desired=desired, reason=reason, memory=memory), look)
+        return _within(Wish(desired=desired, reason=reason, memory=_recorded(memory, desired, look)), look)
+    if not memory.highs:
+        memory = _recorded(memory, desired, look)
     held = _blind(look)
     if held:
-        return _within(Wish(desired=desired, reason=held, memory=_calm(memory)), look)
-    panic = look.needs.short.replicas >= look.policy.pace.panic_factor * max(1, look.roster.places)
+        return _within(Wish(desired=desired, reason=held, memory=_recorded(memory, desired, look)), look)
+    memory = _recorded(memory, look.needs.largest.replicas, look)
+    panic = _leaps(look)
     if panic:
         memory = msgspec.structs.replace(memory, panic_until_s=look.now_s + look.policy.pace.panic_s)
     return _within(_follow(memory, desired, _urgent(memory, look, panic=panic), look), look)
@@ -54,11 +58,20 @@ def wish_of(memory: PoolMemory, look: Look) -> Wish:
 def _follow(memory: PoolMemory, desired: int, urgent: Need, look: Look) -> Wish:
     wanted = _whole(urgent.replicas - _SLACK)
     if min(wanted, _highest(look)[0]) > desired:
-        memory = msgspec.structs.replace(_calm(memory), raised_at_s=look.now_s, rising=True)
+        memory = _recorded(memory, urgent.replicas, look)
+        memory = msgspec.structs.replace(memory, raised_at_s=look.now_s, rising=True)
         return Wish(desired=wanted, reason=urgent.reason, memory=memory)
     if wanted > desired:
-        return Wish(desired=wanted, reason=urgent.reason, memory=_calm(memory))
+        return Wish(desired=wanted, reason=urgent.reason, memory=memory)
     return _down(memory, desired, look)
+
+
+def _leaps(look: Look) -> bool:
+    """Whether the last seconds ask for so much more that waiting for the average would cost the objective."""
+    pace, demand = look.policy.pace, look.load.demand
+    above = demand.requests_per_s_short - demand.requests_per_s
+    enough = look.needs.short.replicas < pace.panic_factor * max(1, look.roster.places)
+    return not enough and above >= pace.panic_noise * demand.noise_per_s_short
 
 
 def _noted(memory: PoolMemory, look: Look) -> PoolMemory:
@@ -85,7 +98,7 @@ def _urgent(memory: PoolMemory, look: Look, *, panic: bool) -> Need:
     """The need that may raise the wish now."""
     needs = [look.needs.cause]
     if panic:
-        needs.append(look.needs.short)
+        needs.append(look.needs.sure)
     if _settled(memory, look):
         most = look.policy.pace.growth * len(look.roster.serving)
         symptom = look.needs.symptom
@@ -99,28 +112,22 @@ def _settled(memory: PoolMemory, look: Look) -> bool:
 
 
 def _down(memory: PoolMemory, desired: int, look: Look) -> Wish:
-    """Fewer, once fewer have been enough for long; no further than the largest need of that time allows."""
+    """Fewer, once fewer have been enough for long: as many as the largest need of that time."""
     pace, need = look.policy.pace, look.needs.largest
-    if desired <= look.policy.min_replicas or _whole(need.replicas + pace.down_margin) >= desired:
-        return Wish(desired=desired, reason=_unanswered(need, desired, look), memory=_calm(memory))
-    since_s = look.now_s if memory.low_since_s is None else memory.low_since_s
-    largest = max(need.replicas, memory.low_need)
-    memory = msgspec.structs.replace(memory, low_since_s=since_s, low_need=largest)
-    enough = max(_whole(largest + pace.down_margin), look.policy.min_replicas)
+    enough = max(_whole(max(high for _, high in memory.highs) + pace.down_margin), look.policy.min_replicas)
+    if enough >= desired:
+        return Wish(desired=desired, reason=_unanswered(need, desired, look), memory=memory)
     waits = _waits(memory, look)
     if waits:
         return Wish(desired=desired, reason=f"{enough} would do, {waits}", memory=memory)
     step = max(1, math.floor(pace.down_share * desired))
-    reason = f"{enough} have been enough for {look.now_s - since_s:.0f} s"
+    reason = f"{enough} have been enough for {pace.down_hold_s:.0f} s"
     return Wish(desired=max(enough, desired - step), reason=reason, memory=_lowered(memory, look.now_s))
 
 
 def _waits(memory: PoolMemory, look: Look) -> str:
     """What a smaller wish still waits for; "" for nothing."""
     pace, now_s = look.policy.pace, look.now_s
-    low_s = now_s - (memory.low_since_s or 0.0) if memory.low_since_s is not None else 0.0
-    if low_s < pace.down_hold_s:
-        return f"for {low_s:.0f} s so far"
     if memory.panic_until_s is not None and now_s < memory.panic_until_s:
         return "but the load has just leapt"
     if memory.stepped_at_s is not None and now_s - memory.stepped_at_s < pace.down_step_s:
@@ -130,13 +137,21 @@ def _waits(memory: PoolMemory, look: Look) -> str:
     return ""
 
 
+def _recorded(memory: PoolMemory, replicas: float, look: Look) -> PoolMemory:
+    """The needs of the last `down_hold_s`, in slices, so that little is remembered."""
+    slice_s = look.policy.pace.down_hold_s / _SLICES
+    now = math.floor(look.now_s / slice_s)
+    highs = tuple(high for high in memory.highs if high[0] >= now - _SLICES)
+    if highs and highs[-1][0] == now:
+        highs = (*highs[:-1], (now, max(replicas, highs[-1][1])))
+    else:
+        highs = (*highs, (now, replicas))
+    return msgspec.structs.replace(memory, highs=highs)
+
+
 def _lowered(memory: PoolMemory, now_s: float) -> PoolMemory:
     turns = (*memory.turns, now_s) if memory.rising else memory.turns
     return msgspec.structs.replace(memory, stepped_at_s=now_s, rising=False, turns=turns)
-
-
-def _calm(memory: PoolMemory) -> PoolMemory:
-    return msgspec.structs.replace(memory, low_since_s=None, low_need=0.0)
 
 
 def _unanswered(need: Need, desired: int, look: Look) -> str:
