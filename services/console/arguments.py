@@ -87,6 +87,8 @@ def _adapters(commands: argparse._SubParsersAction) -> None:
     listing.add_argument("--tenant")
     listing.add_argument("--status", choices=STATES, metavar="STATUS", help=", ".join(STATES))
     _leaf(group, "show", adapters.show, "one adapter with its history").add_argument("adapter_id")
+    _leaf(group, "pin", adapters.pin, "keep an adapter in a slot of every owner").add_argument("adapter_id")
+    _leaf(group, "unpin", adapters.unpin, "let its traffic decide again").add_argument("adapter_id")
     _leaf(group, "retire", adapters.retire, "drop an adapter that no alias names").add_argument("adapter_id")
     _bases(_group(commands, "bases", "base models"))
 

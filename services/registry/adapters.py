@@ -1,4 +1,4 @@
-"""Verified adapters: looking at them, and taking them out of service."""
+"""Verified adapters: looking at them, pinning them, and taking them out of service."""
 
 from __future__ import annotations
 
@@ -52,6 +52,23 @@ class Adapters:
         async with self._database.read() as connection:
             return await adapter_rows.listed(connection, wanted)
 
+    async def pin(self, adapter_id: str, pinned: bool) -> StoredAdapter | Denied:
+        """Placement gives it owners and its owners a slot, whether or not an alias names it and whatever its traffic;
+        or, not `pinned`, what its aliases and its traffic call for."""
+        async with self._database.write() as connection:
+            adapter = await adapter_rows.find(connection, adapter_id, to_change=True)
+            if adapter is None:
+                return unknown_adapter(adapter_id)
+            if pinned and (denied := lifecycle.refuses_pin(adapter_id, adapter.status)) is not None:
+                return denied
+            if adapter.pinned == pinned:
+                return adapter
+            changed = msgspec.structs.replace(adapter, pinned=pinned)
+            await adapter_rows.save(connection, changed, [])
+            if changed.status in lifecycle.HELD:
+                await outbox_rows.append(connection, [facts.held(changed)], self._clock.wall_s())
+            return changed
+
     async def retire(self, adapter_id: str) -> StoredAdapter | Denied:
         """Replicas drop it; its files stay in the store."""
         now_s = self._clock.wall_s()
@@ -64,7 +81,7 @@ class Adapters:
             step = lifecycle.decide_retire(adapter_id, adapter.status, aliases, now_s)
             if isinstance(step, Denied):
                 return step
-            retired = records.after_move(adapter, step)
+            retired = msgspec.structs.replace(records.after_move(adapter, step), pinned=False)
             await adapter_rows.save(connection, retired, [step])
             await outbox_rows.append(connection, facts.retired(retired), now_s)
             return retired

@@ -36,7 +36,7 @@ def answering(answer: Callable[[Asked], Answer]) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_PUT = do_POST = do_DELETE = reply
+        do_GET = do_PUT = do_PATCH = do_POST = do_DELETE = reply
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":

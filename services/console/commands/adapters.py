@@ -1,4 +1,4 @@
-"""`lorafleet adapters …`: register a PEFT folder, list, show, retire."""
+"""`lorafleet adapters …`: register a PEFT folder, list, show, pin, retire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from services.console.io.progress import ProgressLine
 from shared.pipeline.folder import Folder, Identity, announcement, read_folder
 from shared.pipeline.outcome import UnclearFolder
 
-_COLUMNS = ("adapter_id", "tenant_id", "version", "status", "rank", "size_bytes", "pool_id")
+_COLUMNS = ("adapter_id", "tenant_id", "version", "status", "rank", "size_bytes", "pool_id", "pinned")
 _SETTLED = ("active", "rejected", "failed", "retired")
 _POLL_S = 0.2
 
@@ -83,6 +83,16 @@ def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
 def show(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     answer = admin.get(_path(arguments.adapter_id))
     out.record(answer, json.dumps(answer, indent=2))
+
+
+def pin(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
+    answer = admin.patch(_path(arguments.adapter_id), {"pinned": True})
+    out.record(answer, f"{arguments.adapter_id} is pinned: every owner keeps it in a slot")
+
+
+def unpin(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
+    answer = admin.patch(_path(arguments.adapter_id), {"pinned": False})
+    out.record(answer, f"{arguments.adapter_id} is not pinned: its traffic decides where it is held")
 
 
 def retire(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:

@@ -73,6 +73,9 @@ class Admin:
     def put(self, path: str, body: object) -> Any:
         return self._call("PUT", path, content=msgspec.json.encode(body))
 
+    def patch(self, path: str, body: object) -> Any:
+        return self._call("PATCH", path, content=msgspec.json.encode(body))
+
     def delete(self, path: str) -> Any:
         return self._call("DELETE", path)
 

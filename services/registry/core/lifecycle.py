@@ -71,6 +71,14 @@ def verify(reason: str, now_s: float, evaluation_deadline_s: float) -> Move:
     return msgspec.structs.replace(step, deadline_s=now_s + evaluation_deadline_s)
 
 
+def refuses_pin(adapter_id: str, status: str) -> Denied | None:
+    """Why an adapter in this state cannot be pinned: no replica will ever hold it."""
+    if status in HELD or status == REGISTERED:
+        return None
+    message = f"Adapter {adapter_id} is {status}; no replica holds it."
+    return Denied(kind="conflict", code="adapter_not_active", message=message)
+
+
 def expire(status: str, trouble: str, now_s: float) -> Move:
     """The deadline of the adapter has passed; the sentence carries what stood in the way last."""
     return move(status, "failed", f"{_OVERDUE[status]} before its deadline: {trouble}", now_s)

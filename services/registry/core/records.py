@@ -37,6 +37,7 @@ class StoredAdapter(msgspec.Struct, frozen=True, kw_only=True):
     defects: tuple[Defect, ...] = ()
     wanted: bool = True
     wanted_until_s: float | None = None
+    pinned: bool = False
     applied: Applied | None = None
 
     @property
@@ -194,7 +195,8 @@ def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
         alpha_pattern=applied.alpha_pattern,
         fingerprint=adapter.fingerprint,
         effects=adapter.effects,
-        wanted=adapter.wanted,
+        wanted=adapter.wanted or adapter.pinned,
+        pinned=adapter.pinned,
     )
 
 

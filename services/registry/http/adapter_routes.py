@@ -1,4 +1,4 @@
-"""Registering adapters, looking at them, retiring them; and the files they come from."""
+"""Registering adapters, looking at them, pinning and retiring them; and the files they come from."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from services.registry.adapters import unknown_adapter
 from services.registry.core.records import StoredAdapter
+from services.registry.http.bodies import AdapterBody
 from services.registry.http.exchange import Problem, answer, body, granted, limited, registry_of, rejection
 from services.registry.http.paging import page_size
 from services.registry.io.adapter_rows import AdapterFilter
@@ -48,6 +49,12 @@ async def one(request: Request, adapter_id: str) -> Response:
         raise _missing(adapter_id)
     more = {"history": story.history, "evaluations": story.evaluations, "aliases": story.aliases}
     return answer({**shown(story.adapter), **more})
+
+
+@router.patch("/adapters/{adapter_id}")
+async def change(request: Request, adapter_id: str) -> Response:
+    wanted = await body(request, AdapterBody)
+    return answer(shown(granted(await registry_of(request).adapters.pin(adapter_id, wanted.pinned))))
 
 
 @router.post("/adapters/{adapter_id}/retire")

@@ -57,6 +57,12 @@ class LoadBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tier: str = TIERS[0]
 
 
+class AdapterBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operator may change of an adapter."""
+
+    pinned: bool
+
+
 class OverrideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str
     by: str

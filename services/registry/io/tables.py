@@ -14,6 +14,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
     true,
 )
 
@@ -88,6 +89,7 @@ ADAPTERS = Table(
     # Whether placement gives it owners; until then also if no alias names it.
     Column("wanted", Boolean, nullable=False, server_default=true()),
     Column("wanted_until_s", Float, index=True),
+    Column("pinned", Boolean, nullable=False, server_default=false()),
     # Each also gives the order of a page.
     Index("ix_adapters_tenant_id", "tenant_id", "adapter_id"),
     Index("ix_adapters_status", "status", "adapter_id"),

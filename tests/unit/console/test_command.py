@@ -23,6 +23,7 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/internal/keys"): (503, {"error": {"message": "The database is away.", "code": "unavailable"}}),
     ("GET", "/internal/base-models"): (200, {"base_models": [{"base_model_hash": "b" * 64, "name": "tiny"}]}),
     ("GET", "/internal/adapters?status=failed"): (200, {"adapters": [{"adapter_id": "a9", "status": "failed"}]}),
+    ("PATCH", "/internal/adapters/a1"): (200, {"adapter_id": "a1", "pinned": True}),
     ("GET", "/internal/adapters/a1"): (200, {"adapter_id": "a1", "status": "evaluating"}),
     ("PUT", "/internal/aliases/acme/new"): (200, {"adapter_id": "a1", "previous_adapter_id": None}),
     ("PUT", "/internal/aliases/acme/old"): (200, {"adapter_id": "a2", "previous_adapter_id": "a1"}),
@@ -73,6 +74,13 @@ def test_a_refusal_is_the_fleets_sentence_and_exit_code_1(capsys: pytest.Capture
 
 def test_a_broken_fleet_is_exit_code_4() -> None:
     assert main(["keys", "list"]) == BROKEN
+
+
+def test_an_adapter_is_pinned_and_unpinned(admin: list[Asked], capsys: pytest.CaptureFixture[str]) -> None:
+    assert [main(["adapters", word, "a1"]) for word in ("pin", "unpin")] == [OK, OK]
+    assert [json.loads(asked.body) for asked in admin] == [{"pinned": True}, {"pinned": False}]
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said] == ["a1 is pinned", "a1 is not pinned"]
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9", "127.0.0.1", "http://[nowhere"])
