@@ -4,35 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from loadtest.capacity.judging import balance, counted_seconds, point, wait_s
-from loadtest.measures import quantile
+from loadtest.capacity.judging import point_of
 from loadtest.plots.routing import TIERS, RoutingRun
 from loadtest.report import Figure
-from loadtest.twin.outcome import Outcome, Second
+from loadtest.twin.figures import figures, p95_over_time
+from loadtest.twin.outcome import Outcome
 from shared.hashing import top
 
 _CDF_POINTS = 200
-WINDOW_S = 5.0
 
 
 def run_of(strategy: str, adapters: int, outcome: Outcome) -> RoutingRun:
-    seconds = counted_seconds(outcome)
+    found = figures(outcome)
     counted = [each for each in outcome.requests if each.arrived_s >= outcome.warm_up_s]
-    replicas = len(seconds[-1].replicas)
-    found = point(outcome, replicas)
-    per_min = 60 / (seconds[-1].at_s - seconds[0].at_s) / replicas
+    made = point_of(found, len(outcome.seconds[-1].replicas), outcome)
     return RoutingRun(
         strategy=strategy,
         adapters=adapters,
-        ttft_p50_s=found.ttft_p50_s,
-        ttft_p95_s=found.ttft_p95_s,
-        ttft_p99_s=found.ttft_p99_s,
+        ttft_p50_s=made.ttft_p50_s,
+        ttft_p95_s=made.ttft_p95_s,
+        ttft_p99_s=made.ttft_p99_s,
         tiers=tuple(sum(each.tier == tier for each in counted) / len(counted) for tier in TIERS),  # type: ignore[arg-type]
-        loads_per_1000=found.loads_per_1000,
-        loads_per_min=_grown(seconds, "loads") * per_min,
-        evictions_per_min=_grown(seconds, "evictions") * per_min,
-        max_over_mean=found.max_over_mean,
-        cdf=cdf([wait_s(each) for each in counted]),
+        loads_per_1000=found.loads_per_1000_requests,
+        loads_per_min=found.loads_per_min_replica,
+        evictions_per_min=found.evictions_per_min_replica,
+        max_over_mean=made.max_over_mean,
+        cdf=cdf([each.ttft_s for each in counted if each.ttft_s is not None]),
     )
 
 
@@ -46,36 +43,35 @@ def cdf(waits_s: Sequence[float]) -> tuple[tuple[float, float], ...]:
 def comparison(runs: Sequence[RoutingRun]) -> dict[str, Figure]:
     """Every run's figures, and how many times affinity is better than chance."""
     by_name = {(run.strategy, run.adapters): run for run in runs}
-    figures = {name: figure for run in runs for name, figure in _figures_of(run).items()}
+    named = {name: figure for run in runs for name, figure in _figures_of(run).items()}
     for adapters in sorted({run.adapters for run in runs}):
         ours, chance = by_name["affinity_bounded", adapters], by_name["random", adapters]
-        figures[f"affinity_vs_random.ttft_p95_{adapters}"] = _times(chance.ttft_p95_s, ours.ttft_p95_s)
-        figures[f"affinity_vs_random.loads_per_1000_{adapters}"] = _times(chance.loads_per_1000, ours.loads_per_1000)
-    return figures
+        named[f"affinity_vs_random.ttft_p95_{adapters}"] = _times(chance.ttft_p95_s, ours.ttft_p95_s)
+        named[f"affinity_vs_random.loads_per_1000_{adapters}"] = _times(chance.loads_per_1000, ours.loads_per_1000)
+    return named
 
 
 def fleet_figures(outcome: Outcome) -> dict[str, Figure]:
     """Fleet A with what is aimed at."""
-    replicas = len(outcome.seconds[-1].replicas)
-    found = point(outcome, replicas)
-    ratios = sorted(balance(outcome))
-    cost = replicas * outcome.usd_per_replica_hour / 3600 * (outcome.for_s - outcome.warm_up_s)
-    tokens = sum(each.tokens for each in outcome.requests if each.arrived_s >= outcome.warm_up_s)
-    return {
-        "fleet_a.ttft_p50_s": Figure(value=_r(found.ttft_p50_s), unit="s"),
-        "fleet_a.ttft_p95_s": Figure(value=_r(found.ttft_p95_s), unit="s", target="< 0.5"),
-        "fleet_a.ttft_p99_s": Figure(value=_r(found.ttft_p99_s), unit="s"),
-        "fleet_a.worst_customer_p95_s": Figure(value=_r(found.worst_customer_p95_s), unit="s", target="< 1"),
-        "fleet_a.gpu_hit": Figure(value=_r(found.gpu_hit), unit="", target=">= 0.95"),
-        "fleet_a.gpu_or_ram_hit": Figure(value=_r(found.gpu_or_ram_hit), unit="", target=">= 0.999"),
-        "fleet_a.max_over_mean": Figure(value=_r(quantile(ratios, 0.95)), unit="", target="<= 1.25"),
-        "fleet_a.max_over_mean_steady": Figure(value=_r(quantile(ratios, 0.5)), unit="", target="<= 1.15"),
-        "fleet_a.loads_per_1000": Figure(value=_r(found.loads_per_1000), unit=""),
-        "fleet_a.failed_share": Figure(value=_r(found.failed_share), unit="", target="<= 0"),
-        "fleet_a.usd_per_million_tokens": Figure(value=_r(cost / tokens * 1e6), unit="USD"),
-        "fleet_a.broken_invariants": Figure(value=len(outcome.broken), unit="", target="<= 0"),
-        "twin.speed_x": Figure(value=_r(outcome.simulated_s / outcome.wall_s), unit="", target=">= 100"),
+    found = figures(outcome)
+    made = point_of(found, len(outcome.seconds[-1].replicas), outcome)
+    named = {
+        "fleet_a.ttft_p50_s": (made.ttft_p50_s, "s", None),
+        "fleet_a.ttft_p95_s": (made.ttft_p95_s, "s", "< 0.5"),
+        "fleet_a.ttft_p99_s": (made.ttft_p99_s, "s", None),
+        "fleet_a.worst_customer_p95_s": (made.worst_customer_p95_s, "s", "< 1"),
+        "fleet_a.gpu_hit": (found.gpu_hit, "", ">= 0.95"),
+        "fleet_a.gpu_or_ram_hit": (found.gpu_or_ram_hit, "", ">= 0.999"),
+        "fleet_a.max_over_mean": (found.max_over_mean_p95, "", "<= 1.25"),
+        "fleet_a.max_over_mean_steady": (found.max_over_mean, "", "<= 1.15"),
+        "fleet_a.busy_share": (found.busy_share, "", None),
+        "fleet_a.loads_per_1000": (found.loads_per_1000_requests, "", None),
+        "fleet_a.failed_share": (made.failed_share, "", "<= 0"),
+        "fleet_a.usd_per_million_tokens": (found.usd_per_million_tokens, "USD", None),
+        "fleet_a.broken_invariants": (len(outcome.broken), "", "<= 0"),
+        "twin.speed_x": (found.speed_x, "", ">= 100"),
     }
+    return {name: Figure(value=_r(value), unit=unit, target=target) for name, (value, unit, target) in named.items()}
 
 
 def rise_figures(outcome: Outcome, tenant: int, at_s: float) -> dict[str, Figure]:
@@ -101,12 +97,9 @@ def adapter_name(number: int) -> str:
 
 def recovery_s(outcome: Outcome, tenant: int, at_s: float) -> float:
     """From `at_s` until the end of the last five seconds in which the customer's p95 was over the objective."""
-    own = [each for each in outcome.requests if each.tenant == tenant and each.arrived_s >= at_s]
-    windows: dict[int, list[float]] = {}
-    for each in own:
-        windows.setdefault(int((each.arrived_s - at_s) / WINDOW_S), []).append(wait_s(each))
-    late = [number for number, waits in windows.items() if quantile(waits, 0.95) >= outcome.objective_s]
-    return WINDOW_S * (1 + max(late)) if late else 0.0
+    windows = p95_over_time(outcome, tenant)
+    late = [end_s for end_s, p95_s, _ in windows if end_s > at_s and p95_s >= outcome.objective_s]
+    return late[-1] - at_s if late else 0.0
 
 
 def moved_share(adapters: int, replicas: int, owners: int = 2) -> float:
@@ -142,15 +135,10 @@ def _figures_of(run: RoutingRun) -> Mapping[str, Figure]:
     }
 
 
-def _grown(seconds: Sequence[Second], column: str) -> int:
-    first, last = (sum(getattr(replica, column) for replica in second.replicas) for second in (seconds[0], seconds[-1]))
-    return int(last - first)
-
-
 def _times(of: float, over: float) -> Figure:
     return Figure(value=_r(of / over) if over else None, unit="times")
 
 
-def _r(value: float) -> float:
+def _r(value: float | None) -> float | None:
     """Four digits: more would be noise."""
-    return float(f"{value:.4g}")
+    return None if value is None else float(f"{value:.4g}")

@@ -24,7 +24,9 @@ def answered(tenant: int, at_s: float, ttft_s: float, tier: str = "gpu") -> Answ
 
 
 def second(at_s: float, tokens: tuple[int, ...], loads: int, evictions: int) -> Second:
-    replicas = (ReplicaSecond(f"replica-{n}", each, 1, 0, loads, evictions, 32, False) for n, each in enumerate(tokens))
+    replicas = (
+        ReplicaSecond(f"replica-{n}", each, 30, 0, loads, evictions, 32, False) for n, each in enumerate(tokens)
+    )
     return Second(at_s, tuple(replicas), 0, {})
 
 
@@ -48,8 +50,8 @@ def test_a_run_is_told_by_tier_and_by_minute() -> None:
     found = judging.run_of("affinity", 50, outcome(answered(1, 40, 0.1), answered(1, 41, 0.3, "ram"),
                                                    answered(2, 42, 0.2), answered(3, 43, 0.6, "remote")))  # fmt: skip
     assert found.tiers == (0.5, 0.25, 0.0, 0.25)
-    assert found.loads_per_min == 30  # 30 on each of two replicas, within a minute
-    assert found.evictions_per_min == 6
+    assert found.loads_per_min == 60 / (6 / 60)  # 30 on each of two replicas, in six seconds of one
+    assert found.evictions_per_min == 12 / (6 / 60)
     assert found.loads_per_1000 == 1000 * 60 / 4
     assert found.cdf == ((0.1, 0.25), (0.2, 0.5), (0.3, 0.75), (0.6, 1.0))
 
@@ -67,7 +69,7 @@ def test_fleet_figures_have_their_targets() -> None:
     assert shortfalls([report]) == ["routing  fleet_a.max_over_mean  1.4, target <= 1.25",
                                     "routing  fleet_a.max_over_mean_steady  1.2, target <= 1.15"]  # fmt: skip
     assert good["twin.speed_x"].value == 300
-    assert good["fleet_a.usd_per_million_tokens"].value == pytest.approx(5.0 * 70 / 3600 / (20 * 250) * 1e6, rel=1e-3)
+    assert good["fleet_a.usd_per_million_tokens"].value == pytest.approx(2.5 * 6 / 3600 / (20 * 250) * 1e6, rel=1e-3)
 
 
 def test_chance_is_compared_with_bounded_affinity() -> None:

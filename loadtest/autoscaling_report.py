@@ -1,0 +1,106 @@
+"""`make autoscaling-report`: the autoscaler through a day with bursts in the twin, beside an oracle.
+
+Writes `reports/autoscaling.json` and its plot into `docs/plots/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from loadtest import autoscaling_judging as judging
+from loadtest.capacity.scenario import scenario
+from loadtest.capacity.trial import Trial
+from loadtest.plots.scaling import scaling_page
+from loadtest.plots.writing import write_page
+from loadtest.report import REPORTS, table, write_report
+from loadtest.routing_runs import fleet_a
+from loadtest.twin.scenario import Scaling, Scenario
+from loadtest.twin.twin import Twin
+from loadtest.workloads.calls import calls
+from loadtest.workloads.shape import Bursts, Day, Surge, TrafficShape
+from services.autoscaler.core.policy import ScalePolicy
+
+PLOTS = REPORTS.parent / "docs/plots"
+PEAK_PER_S = 16.0
+CUSTOMERS = 2_000
+START_S = 30.0
+"""Base model 14 s at 1 GB/s, and as long again for the process and its first adapters."""
+POLICY = ScalePolicy(min_replicas=2, max_replicas=24)
+SEED = 7
+
+_INTRO = (
+    "A day in {hours:g} hours on replicas of fleet A: the load rises from 30 % to its peak of {peak:g} requests/s and "
+    "falls again, gaps have a coefficient of variation of 2, and about once an hour everybody calls 1.2 to 1.8 times "
+    "as often for some minutes. The oracle has, in every minute, as few replicas as keep the utilisation that the "
+    "autoscaler aims at."
+)
+
+
+def shape(hours: float, seed: int) -> TrafficShape:
+    """A night first; one surge an hour, of two to ten minutes."""
+    for_s = 3600 * hours
+    draw = random.Random(seed)
+    surges, at_s = [], draw.expovariate(1 / 3600)
+    while at_s < for_s:
+        surges.append(Surge(at_s=at_s, for_s=draw.uniform(120, 600), factor=draw.uniform(1.2, 1.8)))
+        at_s += surges[-1].for_s + draw.expovariate(1 / 3600)
+    return TrafficShape(
+        customers=CUSTOMERS,
+        rate_per_s=PEAK_PER_S,
+        for_s=for_s,
+        seed=seed,
+        arrivals=Bursts(cv=2.0),
+        day=Day(trough=0.3, peak_at_s=for_s / 2, length_s=for_s),
+        surges=tuple(surges),
+    )
+
+
+def scaled(traffic: TrafficShape) -> Scenario:
+    """As many replicas as its first minutes take, and the autoscaler from then on."""
+    plan = fleet_a(CUSTOMERS, PEAK_PER_S)
+    base = scenario(plan, 5, Trial(for_s=traffic.for_s, warm_up_s=0.0, seed=traffic.seed))
+    [pool] = base.pools
+    return msgspec.structs.replace(
+        base,
+        calls=partial(calls, traffic),
+        scaling=Scaling(pools=(pool,), policy=POLICY, start_s=START_S),
+    )
+
+
+def requests_per_replica() -> float:
+    """A second, at the utilisation that the autoscaler aims at: a request is its share of tokens and of prompts."""
+    plan = fleet_a(CUSTOMERS, 1.0)
+    return POLICY.need.utilisation / (plan.decoding + plan.prefilling)
+
+
+def main() -> None:
+    arguments = _arguments()
+    outcome = Twin(scaled(shape(arguments.hours, SEED))).run()
+    day = judging.day_of(outcome, requests_per_replica())
+    figures = judging.figures(outcome, day)
+    speed = outcome.simulated_s / outcome.wall_s
+    print(f"{len(outcome.requests):,} requests, {outcome.simulated_s:.0f} s at {speed:.0f} times life")
+    conditions = {"seed": str(SEED), "hours": f"{arguments.hours:g}", "a replica starts in": f"{START_S:g} s"}
+    said = {name.removeprefix("autoscaler.").replace("_", " "): str(figure) for name, figure in figures.items()}
+    page = scaling_page(day, said, _INTRO.format(hours=arguments.hours, peak=PEAK_PER_S), conditions)
+    written = [*write_page(page, arguments.plots), write_report("autoscaling", figures, arguments.reports, conditions)]
+    print(table(figures), *written, sep="\n")
+
+
+def _arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(
+        prog="python -m loadtest.autoscaling_report", description="How good is the scaling?"
+    )
+    words.add_argument("--hours", type=float, default=6.0, help="that the day takes")
+    words.add_argument("--reports", type=Path, default=REPORTS, help="the report's folder")
+    words.add_argument("--plots", type=Path, default=PLOTS, help="the plots' folder")
+    return words.parse_args()
+
+
+if __name__ == "__main__":
+    main()
