@@ -11,6 +11,7 @@ import msgspec
 from services.gateway.app import Draws, Gateway
 from services.gateway.conversation import Desk, Policies
 from services.gateway.conversations import Conversations
+from services.gateway.core.activity import Activity
 from services.gateway.core.directory import Directory
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.usage import UsageQueue
@@ -23,6 +24,7 @@ from services.gateway.records import Records
 from services.gateway.replicas import Replicas
 from services.gateway.routing import Routing
 from services.gateway.settings import PREFIX, Settings
+from services.gateway.telling import Telling
 from services.gateway.usage import Usage
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
@@ -50,7 +52,8 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     metrics = Metrics("gateway")
     post = Post(bus, gateway_id)
     usage = Usage(bus, clock, UsageQueue(gateway_id, chosen.usage), metrics)
-    records = Records(metrics, usage.record)
+    activity = Activity(gateway_id, chosen.activity, clock.now_s())
+    records = Records(metrics, usage.record, activity)
     fleet = Fleet(chosen.fresh_s, chosen.quarantine)
     routing = Routing(fleet, chosen.routing, metrics, random.random, chosen.route_log_one_in)
     desk = Desk(
@@ -67,12 +70,14 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     following = Following(bus, clock, audience)
     draws = Draws(unique_id=lambda: secrets.token_hex(12), seed=lambda: secrets.randbits(63))
     gateway = Gateway(desk, audience, following, draws)
-    app = application(gateway, ChatRoute(gateway, chosen.body), metrics)
+    app = application(gateway, ChatRoute(gateway, chosen.body, strategies=chosen.request_strategies), metrics)
     address, protocol = (chosen.host, chosen.port), prompt_protocol(chosen.slow_write_s)
     server = HttpServer(app, address, chosen.drain_s, protocol, conversations.shut_down)
     ticks = periodically(clock, TICK_S, gateway.tick)
     reports = periodically(clock, REPORT_S, gateway.report)
-    return Assembly(following=following, server=server, parts=(post, usage, following, ticks, reports, server))
+    telling = Telling(activity, post, clock)
+    parts = (post, usage, telling, following, ticks, reports, server)
+    return Assembly(following=following, server=server, parts=parts)
 
 
 async def main() -> None:

@@ -18,6 +18,9 @@ from services.gateway.records import RequestRecord
 from shared.messages.reports import GatewayReport
 from shared.messages.usage import BASE
 
+RANKED_AHEAD = 200
+"""Adapters ranked at each tick, for as long as there are some to be: about a millisecond's work."""
+
 
 class Draws(msgspec.Struct, frozen=True, kw_only=True):
     """Where chance comes from."""
@@ -92,6 +95,7 @@ class Gateway:
     async def tick(self) -> None:
         """Deadlines, several times a second."""
         self._conversations.tick()
+        self._desk.fleet.rank_ahead(RANKED_AHEAD)
         self._replicas.tick(hearing=self._following.current)
 
     async def report(self) -> None:

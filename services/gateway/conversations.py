@@ -44,6 +44,7 @@ class Conversations:
             conversation.chat = msgspec.structs.replace(conversation.chat, seed=seed)
         self._desk.records.streams.inc()
         self._apply(conversation, self._route(conversation))
+        self._desk.records.began(conversation.record)
 
     def leave(self, conversation: Conversation, reason: str) -> None:
         """The client is gone. Does nothing once the conversation is over."""
@@ -164,15 +165,15 @@ class Conversations:
         record = conversation.record
         if record.ttft_s is None:
             self._desk.records.first_token(record, self._desk.clock.now_s())
-        record.tokens += deliver.tokens
+        self._desk.records.delivered(record, deliver.tokens)
         conversation.outlet.put(deliver)
         if deliver.finish is not None:
-            record.finished(deliver.finish)
+            self._desk.records.finished(record, deliver.finish)
             self._end(conversation, deliver.finish.reason)
 
     def _fail(self, conversation: Conversation, refusal: Refusal) -> None:
         conversation.outlet.fail(refusal)
-        conversation.record.reason = refusal.detail or refusal.message
+        self._desk.records.failed(conversation.record, refusal)
         self._end(conversation, outcome_of(refusal))
 
     def _end(self, conversation: Conversation, outcome: str) -> None:

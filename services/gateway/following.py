@@ -16,6 +16,7 @@ from services.gateway.replicas import Replicas
 from shared.bus.port import Bus, BusUnavailable, Change, Ids, Subscription
 from shared.contracts import catalog
 from shared.contracts.channel import Channel
+from shared.messages.desired import AliasRecord
 from shared.messages.generation import Answer, Frame
 from shared.messages.reports import ReplicaReport, Residency
 from shared.runtime.clock import Clock
@@ -107,7 +108,7 @@ class Following:
             self._watch(catalog.MEMBERSHIP, fleet.put_membership),
             self._watch(catalog.OWNER_COUNT, fleet.put_owner_count),
             self._watch(catalog.BASE_MODEL, directory.put_base),
-            self._watch(catalog.ALIAS, directory.put_alias),
+            self._watch(catalog.ALIAS, self._put_alias),
             self._watch(catalog.API_KEY, directory.put_key),
         ]
 
@@ -118,6 +119,12 @@ class Following:
             put(change.ids[0], change.value)
 
         return lambda: self._bus.state(channel).watch(on_change)
+
+    def _put_alias(self, alias_hash: str, record: AliasRecord | None) -> None:
+        self._audience.directory.put_alias(alias_hash, record)
+        for version in (record, record.split) if record is not None else ():
+            if version is not None:
+                self._audience.fleet.expect(version.pool_id, version.adapter_id)
 
     async def _on_answer(self, answer: Answer, ids: Ids) -> None:
         self._audience.conversations.on_answer(answer)

@@ -11,7 +11,8 @@ from services.gateway.core import refusal
 from services.gateway.core.frames import AskReplay
 from services.gateway.core.refusal import Refusal
 from shared.bus.port import AskFailed, Bus, BusUnavailable, DeadlineExceeded, NoResponders
-from shared.contracts.catalog import ANSWER, CANCEL, GATEWAY_REPORT, GENERATE, REPLAY
+from shared.contracts.catalog import ANSWER, CANCEL, GATEWAY_ACTIVITY, GATEWAY_REPORT, GENERATE, REPLAY
+from shared.messages.activity import GatewayActivity
 from shared.messages.generation import Cancel, GenerateRequest, Replay, Replayed
 from shared.messages.reports import GatewayReport
 from shared.runtime.logs import get_logger
@@ -51,6 +52,11 @@ class Post:
         """Lost if the bus is away: the next one heals."""
         with contextlib.suppress(BusUnavailable):
             await self._bus.publish(GATEWAY_REPORT, report, self._gateway_id)
+
+    async def activity(self, activity: GatewayActivity) -> None:
+        """If the bus is away, what it says stays unsaid."""
+        with contextlib.suppress(BusUnavailable):
+            await self._bus.publish(GATEWAY_ACTIVITY, activity, self._gateway_id)
 
     def _send(self, sending: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(sending)

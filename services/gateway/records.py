@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from services.gateway.core.activity import Activity
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.stream import Ask
 from shared.messages.generation import Accepted, Finish
@@ -49,16 +50,14 @@ class RequestRecord(msgspec.Struct, kw_only=True):
         self.tier = accepted.tier
         self.prompt_tokens, self.cached_tokens = accepted.prompt_tokens, accepted.cached_tokens
 
-    def finished(self, finish: Finish) -> None:
-        self.prompt_tokens, self.cached_tokens = finish.usage.prompt_tokens, finish.usage.cached_tokens
-
 
 class Records:
     """Counts since the start, and the figures that Prometheus scrapes. `leave_usage` gets the usage record of each
-    request that had a target, when it ends."""
+    request that had a target, when it ends, and `activity` all that such requests do."""
 
-    def __init__(self, metrics: Metrics, leave_usage: Callable[[UsageRecord], None]) -> None:
+    def __init__(self, metrics: Metrics, leave_usage: Callable[[UsageRecord], None], activity: Activity) -> None:
         self._leave_usage = leave_usage
+        self._activity = activity
         self.requests = 0
         self.refused = 0
         self.tokens = 0
@@ -82,7 +81,13 @@ class Records:
     def refused_at_once(self, record: RequestRecord, refusal: Refusal, clock: Clock) -> None:
         """A request whose target is known, before anybody was asked; to be `turned_away` as well."""
         record.outcome = outcome_of(refusal)
+        self._activity.began(record.pool_id, record.adapter_id)
+        self._activity.refused(record.pool_id)
         self._leave_usage(usage_of(record, clock))
+
+    def began(self, record: RequestRecord) -> None:
+        """It is known who is asked first, or that nobody can be."""
+        self._activity.began(record.pool_id, record.adapter_id)
 
     def failed_over(self, record: RequestRecord, cause: str, reason: str) -> None:
         """`record` still names the replica that the request leaves."""
@@ -96,6 +101,21 @@ class Records:
     def first_token(self, record: RequestRecord, now_s: float) -> None:
         record.ttft_s = now_s - record.began_s
         self._ttft_s.labels(record.tier).observe(record.ttft_s)
+        self._activity.first_token(record.pool_id, record.ttft_s)
+
+    def delivered(self, record: RequestRecord, tokens: int) -> None:
+        record.tokens += tokens
+        self._activity.tokens(record.pool_id, record.adapter_id, tokens)
+
+    def finished(self, record: RequestRecord, finish: Finish) -> None:
+        """The answer is whole."""
+        record.prompt_tokens, record.cached_tokens = finish.usage.prompt_tokens, finish.usage.cached_tokens
+        self._activity.finished(record.pool_id, record.adapter_id)
+
+    def failed(self, record: RequestRecord, refusal: Refusal) -> None:
+        record.reason = refusal.detail or refusal.message
+        if record.ttft_s is None and refusal.heals:
+            self._activity.refused(record.pool_id)
 
     def ended(self, record: RequestRecord, clock: Clock) -> None:
         now_s = clock.now_s()

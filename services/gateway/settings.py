@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from services.gateway.core.activity import ActivityPolicy
 from services.gateway.core.quarantine import QuarantinePolicy
 from services.gateway.core.question import Overflow, RoutingPolicy, Strategy
 from services.gateway.core.stream import StreamPolicy
@@ -90,6 +91,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             strategy=self.strategy, margin_tokens=self.margin_tokens, margin_requests=self.margin_requests,
             bounded=self.bounded, spill_above=self.spill_above, bound=self.load_bound, overflow=self.overflow,
         )  # fmt: skip
+
+    @property
+    def activity(self) -> ActivityPolicy:
+        return ActivityPolicy(objective_ttft_s=self.objective_ttft_s)
 
     @property
     def quarantine(self) -> QuarantinePolicy:

@@ -13,13 +13,16 @@ from starlette.types import Receive, Scope, Send
 from services.gateway.core import chat, completion
 from services.gateway.core.chat import ChatRequest
 from services.gateway.core.completion import ChunkWriter
-from services.gateway.core.refusal import Refusal
+from services.gateway.core.question import STRATEGIES
+from services.gateway.core.refusal import Refusal, bad_request
 from services.gateway.core.stream import Deliver
 from services.gateway.io.body import BodyLimits, ClientGone, read_body
 from services.gateway.io.door import Door, Exchange
 from services.gateway.io.outlet import Piece
 from shared.messages.generation import Accepted
 from shared.messages.identity import is_subject_token
+
+STRATEGY_HEADER = "x-lorafleet-strategy"
 
 _Head = dict[str, str]
 
@@ -32,9 +35,12 @@ _EVENTS = {
 
 
 class ChatRoute:
-    def __init__(self, door: Door, body_limits: BodyLimits) -> None:
+    """`strategies`: whether a request may choose by a header how its replica is chosen."""
+
+    def __init__(self, door: Door, body_limits: BodyLimits, *, strategies: bool = False) -> None:
         self._door = door
         self._body_limits = body_limits
+        self._strategies = strategies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -70,6 +76,10 @@ class ChatRoute:
             return request
         if session := headers.get("x-session-id"):
             request = msgspec.structs.replace(request, session=session)
+        if self._strategies and (named := headers.get(STRATEGY_HEADER)):
+            if (strategy := next((each for each in STRATEGIES if each == named), None)) is None:
+                return bad_request(f"{STRATEGY_HEADER} is one of {', '.join(STRATEGIES)}, not {named[:40]!r}.")
+            request = msgspec.structs.replace(request, strategy=strategy)
         exchange = self._door.begin(caller, request, request_id)
         return exchange if isinstance(exchange, Refusal) else (request, exchange)
 
