@@ -12,6 +12,7 @@ import pytest
 from services.autoscaler.app import Autoscaler
 from services.autoscaler.carrying import Carrier
 from services.autoscaler.core.cost import CostPolicy
+from services.autoscaler.core.merged import MergedPolicy
 from services.autoscaler.core.policy import ScalePolicy
 from services.autoscaler.io.actuator import Actuator
 from services.autoscaler.io.desk import Desk
@@ -20,15 +21,17 @@ from services.autoscaler.io.meters import Meters
 from services.autoscaler.io.recommend import Recommend
 from services.autoscaler.lookout import AutoscalerPolicy, Lookout
 from shared.bus.memory import MemoryBroker
-from shared.contracts.catalog import DRAIN, FLEET_METRICS, GATEWAY_ACTIVITY, GATEWAY_REPORT, LEASE, SCALE_WISH
+from shared.contracts.catalog import ADAPTER, DRAIN, FLEET_METRICS, GATEWAY_ACTIVITY, GATEWAY_REPORT, LEASE, SCALE_WISH
 from shared.leadership.leader import Leader
 from shared.leadership.ledger import Ledger
-from shared.messages.activity import GatewayActivity, PoolActivity
+from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
 from shared.messages.desired import DrainOrder, ScaleWish
+from shared.messages.identity import key_of
+from shared.messages.pools import merged_pool_id
 from shared.messages.reports import FleetMetrics, GatewayReport
 from shared.runtime.clock import ManualClock
 from shared.runtime.metrics import Metrics
-from tests.simulation.speakers import POOL, Replica
+from tests.simulation.speakers import POOL, Replica, adapter
 from tests.support.paper_actuator import PaperActuator
 
 
@@ -87,7 +90,10 @@ class Stage:
     async def ask(self, requests: int, **more: int) -> None:
         """A second of a gateway's activity, 100 tokens a request."""
         self._said += 1
-        pool = PoolActivity(requests=requests, first_tokens=requests, tokens=100 * requests, **more)
+        one = AdapterActivity(requests=requests, finished=requests, tokens=100 * requests)
+        pool = PoolActivity(
+            requests=requests, first_tokens=requests, tokens=100 * requests, adapters={"acme": one}, **more
+        )  # fmt: skip
         said = GatewayActivity(gateway_id="g1", sequence=self._said, interval_s=1.0, pools={POOL: pool})
         await self.gateway.publish(GATEWAY_ACTIVITY, said, "g1")
 
@@ -263,7 +269,7 @@ async def test_an_order_of_ours_that_nobody_remembers_is_taken_back(acting: Stag
 
 
 async def test_an_actuator_that_fails_is_tried_again_and_decisions_go_on(
-    acting: Stage, capsys: pytest.CaptureFixture[str]
+    acting: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     actuator = acting.actuator
     assert isinstance(actuator, PaperActuator)
@@ -275,11 +281,35 @@ async def test_an_actuator_that_fails_is_tried_again_and_decisions_go_on(
     assert (len(acting.heard), acting.pool.desired, actuator.orders) == (39, 4, [])
     exposed = acting.metrics.exposition().decode()
     assert f'lorafleet_autoscaler_actuator_failures_total{{pool="{POOL}"}} 5.0' in exposed
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "the pool's replicas could not be changed; it is tried again"
+    ]
     actuator.broken = ""
     for _ in range(40):
         await acting.ask(18)
         await acting.seconds(1, capacity_tokens_per_s=640.0)
     assert len(actuator.there[POOL]) == 4
+
+
+async def test_a_customer_who_fills_a_replica_gets_merged_ones_and_keeps_them_over_a_restart() -> None:
+    actuator = PaperActuator()
+    actuator.there[POOL] = {"r1", "r2"}
+    stage = Stage(actuator, AutoscalerPolicy(merged=MergedPolicy(enabled=True, hold_s=5.0)))
+    record = adapter("acme")
+    await stage.broker.connect("registry").state(ADAPTER).put(record, key_of("acme"))
+    await stage.start()
+    for _ in range(10):
+        await stage.ask(9)
+        await stage.seconds(1, capacity_tokens_per_s=640.0)
+    merged = merged_pool_id(POOL, record.digest)
+    assert len(actuator.there[merged]) == 2
+    order = next(order for order in reversed(actuator.orders) if order.pool.pool_id == merged)
+    assert order.pool.merged == record.key
+    await stage.restart()
+    await stage.seconds(10, capacity_tokens_per_s=640.0)
+    assert (actuator.orders[-1].pool.pool_id, actuator.orders[-1].pool.merged) == (merged, record.key)
+    assert len(actuator.there[merged]) == 2
+    await stage.autoscaler.stop()
 
 
 async def test_the_wish_on_record_is_taken_up_after_a_restart(stage: Stage) -> None:
