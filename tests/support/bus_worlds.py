@@ -13,7 +13,7 @@ from shared.bus.nats import NatsBus, connect
 from shared.bus.port import Bus
 from tests.support.nats_server import NatsServer, nats_server
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class World(Protocol):

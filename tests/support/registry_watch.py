@@ -12,7 +12,7 @@ from shared.contracts.channel import Channel
 from shared.messages.desired import AdapterRecord, AliasRecord
 from shared.messages.identity import key_of
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:

@@ -53,7 +53,7 @@ from tests.support.counting_store import CountingStore
 
 BASE_HASH = "ba5e" * 16
 REPLICA_ID = "replica-1"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Heard:
