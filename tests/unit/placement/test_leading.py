@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.bus.port import NoResponders
-from shared.contracts.catalog import ASSIGNMENT, FLEET, MEMBERSHIP, OWNER_COUNT
+from shared.contracts.catalog import ASSIGNMENT, FLEET, MEMBERSHIP, OWNER_COUNT, PRESSURE
 from shared.contracts.codec import decode
 from shared.messages.operations import AskFleet
 from tests.simulation.speakers import POOL, adapter
@@ -16,7 +16,7 @@ def epochs(stage: Stage) -> set[int]:
     """Of everything that is stored in the role."""
     return {
         decode(channel, stored.payload).epoch
-        for channel in (MEMBERSHIP, OWNER_COUNT, ASSIGNMENT)
+        for channel in (MEMBERSHIP, OWNER_COUNT, ASSIGNMENT, PRESSURE)
         for stored in stage.broker.buckets[channel.name].stored.values()
         if stored.payload is not None
     }
