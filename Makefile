@@ -155,6 +155,10 @@ bench-registrations: $(INSTALLED) ## batches beside what the store alone takes, 
 	  $(if $(HEAVY),--heavy $(HEAVY)) $(if $(SIZE),--heavy-mib $(SIZE)) $(if $(MANY),--many $(MANY)) \
 	  --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")"
 
+.PHONY: bench-routing
+bench-routing: $(INSTALLED) ## how long a gateway takes to choose among 200 replicas, into reports/routing_speed.json
+	@$(PYTHON) -m loadtest.routing_bench
+
 .PHONY: lifecycle-demo
 lifecycle-demo: $(INSTALLED) ## versions, gate, canary, rollback, and a move to another base, told on a fleet of its own
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \

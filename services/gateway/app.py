@@ -18,8 +18,8 @@ from services.gateway.records import RequestRecord
 from shared.messages.reports import GatewayReport
 from shared.messages.usage import BASE
 
-RANKED_AHEAD = 200
-"""Adapters ranked at each tick, for as long as there are some to be: about a millisecond's work."""
+RANKED_AHEAD = 500
+"""Adapters ranked at each tick after a membership changed, until all are: a few milliseconds' work."""
 
 
 class Draws(msgspec.Struct, frozen=True, kw_only=True):

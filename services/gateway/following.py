@@ -23,6 +23,7 @@ from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 
 _AGAIN_S = 0.5
+_ALL = 1 << 20
 
 _log = get_logger(__name__)
 
@@ -81,8 +82,9 @@ class Following:
     async def _listen(self) -> None:
         for listen in (*self._live(), *self._watches()):
             self._subscriptions.append(await self._insist(listen))
+        ranked = self._audience.fleet.rank_ahead(_ALL)
         self.full.set()
-        _log.info("the directory is full")
+        _log.info("the directory is full", ranked_adapters=ranked)
 
     async def _insist(self, listen: Callable[[], Awaitable[Subscription]]) -> Subscription:
         """The bus, or a bucket of it, may come up after this gateway."""

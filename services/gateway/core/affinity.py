@@ -40,17 +40,17 @@ def pick(fleet: Fleet, question: Question, contenders: Contenders, policy: Routi
 def _among(owners: Sequence[Seat], adapter: AdapterKey, contenders: Contenders, margin_tokens: int) -> Pick:
     """The owner in whose fastest tier the adapter is; load decides between resident ones, and rank between others, so
     that one of them warms up rather than both."""
-    warmth = [_WARMTH[seat.replica.tier(adapter)] for seat in owners]
-    warmest = min(warmth)
+    fills = [contenders.after(seat) for seat in owners]
+    warmths = [_WARMTH[seat.replica.tier(adapter)] for seat in owners]
+    warmest = min(warmths)
+    best = warmths.index(warmest)
     if warmest == 0:
-        best = contenders.lightest(seat for seat, warm in zip(owners, warmth, strict=True) if warm == 0)
-    else:
-        best = owners[warmth.index(warmest)]
-    lightest = contenders.lightest(owners)
-    if contenders.after(best) - contenders.after(lightest) > margin_tokens:
-        place = _PLACES[warmest]
-        return Pick(lightest, "margin", f"lighter than the {place} owner by more than {margin_tokens} tokens")
-    return _picked(best, _RULES[warmest])
+        best = min((place for place, warmth in enumerate(warmths) if warmth == 0), key=fills.__getitem__)
+    lightest = fills.index(min(fills))
+    if fills[best] - fills[lightest] > margin_tokens:
+        reason = f"lighter than the {_PLACES[warmest]} owner by more than {margin_tokens} tokens"
+        return Pick(owners[lightest], "margin", reason)
+    return _picked(owners[best], _RULES[warmest])
 
 
 def _spill(ranked: Iterator[Seat], contenders: Contenders, policy: RoutingPolicy) -> Pick:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple
 
 from services.gateway.core.pool import Pool
 from services.gateway.core.question import RoutingPolicy
@@ -17,11 +18,15 @@ class Contenders:
     __slots__ = ("_excluded", "_limit", "_tokens", "pools", "seats")
 
     def __init__(self, pools: Sequence[Pool], tokens: int, excluded: Set[str], policy: RoutingPolicy) -> None:
+        whole = pools[0] if len(pools) == 1 else _together(pools)
         self.pools = pools
-        self.seats: Sequence[Seat] = pools[0].usable if len(pools) == 1 else _together(pools)
+        self.seats: Sequence[Seat] = whole.usable
         self._excluded = excluded
         self._tokens = tokens
-        self._limit = _limit(pools, tokens, policy) if policy.bounded else math.inf
+        self._limit = math.inf
+        if policy.bounded and whole.requests > policy.spill_above * whole.max_rows:
+            # Consistent hashing with bounded loads, once the pools are busy enough for it to matter.
+            self._limit = policy.bound * ((whole.load_tokens + tokens) / whole.weight)
 
     def after(self, seat: Seat) -> float:
         """How full the seat would be with the request: tokens in flight for each unit of weight."""
@@ -44,13 +49,21 @@ class Contenders:
         return min(seats, key=self.after)
 
 
-def _limit(pools: Sequence[Pool], tokens: int, policy: RoutingPolicy) -> float:
-    """Consistent hashing with bounded loads, once the pools are busy enough for it to matter."""
-    if sum(pool.requests for pool in pools) <= policy.spill_above * sum(pool.max_rows for pool in pools):
-        return math.inf
-    mean = (sum(pool.load_tokens for pool in pools) + tokens) / sum(pool.weight for pool in pools)
-    return policy.bound * mean
+class _Together(NamedTuple):
+    """Several pools as one."""
+
+    usable: Sequence[Seat]
+    load_tokens: int
+    requests: int
+    max_rows: int
+    weight: float
 
 
-def _together(pools: Sequence[Pool]) -> list[Seat]:
-    return sorted((seat for pool in pools for seat in pool.usable), key=lambda seat: seat.replica_id)
+def _together(pools: Sequence[Pool]) -> _Together:
+    return _Together(
+        usable=sorted((seat for pool in pools for seat in pool.usable), key=lambda seat: seat.replica_id),
+        load_tokens=sum(pool.load_tokens for pool in pools),
+        requests=sum(pool.requests for pool in pools),
+        max_rows=sum(pool.max_rows for pool in pools),
+        weight=sum(pool.weight for pool in pools),
+    )

@@ -30,7 +30,7 @@ def route(fleet: Fleet, question: Question, policy: RoutingPolicy, now_s: float,
     if question.adapter is not None and (quarantined := fleet.quarantined(question.adapter, now_s)):
         excluded |= quarantined
     merged = fleet.pools(question.merged_pool_ids, now_s)
-    ready = _with_it_merged(merged, question.adapter, excluded)
+    ready = _with_it_merged(merged, question.adapter, excluded) if merged else []
     free = [seat for seat in ready if seat.replica.requests < seat.replica.max_rows]
     if free:
         return _by_rule(Contenders(merged, question.tokens, excluded, policy).lightest(free), "merged")
