@@ -22,7 +22,7 @@ from infra.adapters.random_adapter import write_random_adapter
 from infra.local.temporary import TemporaryFleet, temporary_fleet
 from loadtest.registrations_made import MOST, Mould
 from loadtest.registrations_model import RANK, write_heavy_base
-from loadtest.registrations_run import TENANT, Killing, Ledger, Took, run_batch
+from loadtest.registrations_run import TENANT, Killing, Ledger, Took, run_batch, until_active_s
 from loadtest.registry_store import store_alone
 from loadtest.report import REPORTS, Figure, read_report, write_report
 
@@ -128,7 +128,7 @@ def _restart(wish: Wish) -> dict[str, Figure]:
         source = bench.sent(range(wish.many))
         with Killing(bench.fleet, wish.many // 2) as killing:
             took = bench.run(source, wish.many)
-        print(*took.progress, sep="\n")
+        print(*took.progress, sep="\n", flush=True)
         if killing.seen is None:
             raise SystemExit("the batch was over before the registry was killed")
         once = Ledger(bench.fleet).accepted_once()
@@ -137,7 +137,7 @@ def _restart(wish: Wish) -> dict[str, Figure]:
             "accepted_at_kill": Figure(value=killing.seen.accepted, unit="adapters"),
             "until_next_accepted_s": Figure(value=round(killing.seen.away_s, 2), unit="s"),
             "progress_lines": Figure(value=len(took.progress), unit=""),
-            **_rates("uploads", took),
+            "accepted_per_s": _rate(took.count / took.accepted_s),
         }
 
 
@@ -156,24 +156,19 @@ def _measured(
     numbers, target, again = plan
     alone = bench.alone_per_s(numbers)
     took = bench.run(source, len(numbers))
+    active_s = until_active_s(bench.fleet, took)
     figures = {
         f"{way}.store_alone_per_s": _rate(alone),
-        **_rates(way, took),
+        f"{way}.accepted_per_s": _rate(took.count / took.accepted_s),
+        f"{way}.active_per_s": _rate(took.count / active_s),
         f"{way}.share_of_store": _share(took.count / took.accepted_s, alone, target),
-        f"{way}.active_share_of_store": _share(took.count / took.active_s, alone, None),
+        f"{way}.active_share_of_store": _share(took.count / active_s, alone, None),
         f"{way}.registry_ms": Figure(value=round(took.registry_s / took.count * 1000, 2), unit="ms of a processor"),
     }
     if again:
         known = bench.run(source, len(numbers))
         figures[f"{way}.known_per_s"] = _rate(known.count / known.accepted_s)
     return figures
-
-
-def _rates(way: str, took: Took) -> dict[str, Figure]:
-    return {
-        f"{way}.accepted_per_s": _rate(took.count / took.accepted_s),
-        f"{way}.active_per_s": _rate(took.count / took.active_s),
-    }
 
 
 def _rate(per_s: float) -> Figure:

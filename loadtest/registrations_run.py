@@ -22,12 +22,13 @@ _ACCEPTED = ("verified", "evaluating", "active")
 
 
 class Took(msgspec.Struct, frozen=True, kw_only=True):
-    """`accepted_s` until the command ended: every adapter is checked and stored. `active_s` until every one is
-    evaluated, too. `registry_s` of a processor until the command ended."""
+    """From when the command had read what it is to do: its imports are no part of a long batch. `accepted_s` until it
+    ended: every adapter is checked and stored. `registry_s` of a processor until then, by the registry that runs at the
+    end."""
 
     count: int
+    began_s: float
     accepted_s: float
-    active_s: float
     registry_s: float
     progress: tuple[str, ...]
     """What the command said of itself meanwhile."""
@@ -96,31 +97,58 @@ class Killing:
             pass
 
 
+class _Appearing:
+    """When a file is first there, which the command makes once it knows what to do."""
+
+    def __init__(self, file: Path) -> None:
+        self.at_s = time.monotonic()
+        self._file = file
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._run)
+
+    def __enter__(self) -> _Appearing:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watch.join()
+
+    def _run(self) -> None:
+        while not self._file.exists() and not self._over.wait(_LOOK_S):
+            self.at_s = time.monotonic()
+
+
 def run_batch(fleet: TemporaryFleet, source: tuple[str, ...], at_once: int, count: int) -> Took:
-    """Raises SystemExit unless all of `source` end up active; there is nothing else in the fleet that is not."""
-    outcomes, ledger = _outcomes(fleet), Ledger(fleet)
+    """Raises SystemExit unless each of `source` is accepted."""
+    outcomes = fleet.layout.home / "outcomes.jsonl"
+    outcomes.unlink(missing_ok=True)
     words = ("--tenant", TENANT, "--at-once", str(at_once), "--outcomes", str(outcomes))
-    began_s, used_s = time.monotonic(), _processor_s(fleet)
-    done = fleet.console("adapters", "register-all", *source, *words, timeout_s=_PATIENCE_S)
-    accepted_s, used_s = time.monotonic() - began_s, _processor_s(fleet) - used_s
+    used_s = _processor_s(fleet)
+    with _Appearing(outcomes) as appearing:
+        done = fleet.console("adapters", "register-all", *source, *words, timeout_s=_PATIENCE_S)
+    accepted_s, used_s = time.monotonic() - appearing.at_s, _processor_s(fleet) - used_s
     if done.returncode:
         raise SystemExit(done.stderr)
     _require_each(outcomes, count)
-    while (found := ledger.statuses())["active"] < found.total():
-        if (lost := found["failed"] + found["rejected"]) or time.monotonic() - began_s > _PATIENCE_S:
-            raise SystemExit(f"{lost} adapters came to nothing: {dict(found)}")
-        time.sleep(_LOOK_S)
     return Took(
         count=count,
+        began_s=appearing.at_s,
         accepted_s=accepted_s,
-        active_s=time.monotonic() - began_s,
         registry_s=used_s,
         progress=tuple(line for line in done.stderr.splitlines() if " of " in line),
     )
 
 
-def _outcomes(fleet: TemporaryFleet) -> Path:
-    return fleet.layout.home / "outcomes.jsonl"
+def until_active_s(fleet: TemporaryFleet, took: Took) -> float:
+    """How long it took from the beginning until every adapter of the fleet was evaluated, too. Raises SystemExit if one
+    has failed."""
+    ledger = Ledger(fleet)
+    while (found := ledger.statuses())["active"] < found.total():
+        if (lost := found["failed"] + found["rejected"]) or time.monotonic() - took.began_s > _PATIENCE_S:
+            raise SystemExit(f"{lost} adapters came to nothing: {dict(found)}")
+        time.sleep(_LOOK_S)
+    return time.monotonic() - took.began_s
 
 
 def _require_each(outcomes: Path, count: int) -> None:
