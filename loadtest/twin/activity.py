@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from loadtest.twin.request import Attempt, Request
+from loadtest.twin.request import Request
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
 
-Produced = Callable[[Attempt], int]
+Steps = Callable[[], dict[str, int]]
+"""How many steps of each replica are over."""
 
 
 @dataclass(slots=True)
@@ -29,10 +30,10 @@ class _PoolCounts:
 
 
 class Activity:
-    def __init__(self, gateway_id: str, objective_s: float, produced: Produced) -> None:
+    def __init__(self, gateway_id: str, objective_s: float, steps: Steps) -> None:
         self._gateway_id = gateway_id
         self._objective_s = objective_s
-        self._produced = produced
+        self._steps = steps
         self._pools: dict[str, _PoolCounts] = {}
         self._sequence = 0
 
@@ -54,9 +55,12 @@ class Activity:
 
     def message(self, live: Iterable[Request], interval_s: float) -> GatewayActivity:
         """What happened since the last one; `live` requests' tokens so far are among it."""
+        steps = self._steps()
         for request in live:
-            if request.first_s is not None and request.attempt is not None:
-                self._count(request, self._produced(request.attempt))
+            attempt = request.attempt
+            if attempt is not None and request.first_s is not None:
+                over = steps.get(attempt.replica_id, 0) - attempt.since_step if attempt.since_step >= 0 else 0
+                self._count(request, attempt.produced + over)
         pools, self._pools = self._pools, {}
         self._sequence += 1
         return GatewayActivity(

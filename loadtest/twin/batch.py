@@ -144,9 +144,10 @@ class Batch:
             self._stretch = 0
             return
         self._probing, self._probes = self._probes, []
-        self._chunk()
-        longest = self._within_cache()
-        prefill_tokens = self._prompt_tokens() + PROBE_TOKENS * len(self._probing)
+        if self._prefilling:
+            self._chunk()
+        longest = self._within_cache() if self._cache.tight else _FOR_EVER
+        prefill_tokens = PROBE_TOKENS * len(self._probing) + (self._prompt_tokens() if self._pieces else 0)
         alone = bool(self._pieces or self._probing or self._one_by_one)
         self._decoding = len(self.running) - len(self._prefilling)
         self._stretch = 1 if alone else min(longest, self._until_an_end())
@@ -214,7 +215,6 @@ class Batch:
 
     def _chunk(self) -> None:
         """Choose the pieces of prompts for this step."""
-        self._pieces = []
         left = self.shape.chunk_tokens
         for sequence in sorted(self._prefilling, key=_served) if len(self._prefilling) > 1 else self._prefilling:
             if sequence.known - sequence.cached == 1:
@@ -267,8 +267,7 @@ class Batch:
     def _within_cache(self) -> int:
         """Throw out the youngest until the step fits; returns how many steps alike do."""
         cache = self._cache
-        if not cache.tight:
-            return _FOR_EVER
+        cache.begin()
         for sequence, stop in [*self._next_tokens(), *self._pieces]:
             while sequence in self.running and not cache.covers(sequence, stop, self.running, self.produced):
                 youngest = max(self.running, key=_arrival)

@@ -24,8 +24,12 @@ class Cache:
 
     @property
     def tight(self) -> bool:
-        self._covered = {}
+        """Not all that run can have what they may come to need."""
         return self._reserved > self._blocks
+
+    def begin(self) -> None:
+        """A step is planned: nobody has got anything for it yet."""
+        self._covered = {}
 
     def enter(self, sequence: Sequence) -> int:
         """Returns how many of its tokens are there already."""

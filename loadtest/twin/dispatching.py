@@ -49,11 +49,17 @@ class Dispatcher:
         self._slots = slots
         self._on_refused = on_refused
         self._due = self._ticking = False
+        self._closed: int | None = None
+        """The slot that was closed last; it may have been opened since."""
         slots.table.awaited = self._paused.keys()
 
     @property
     def queued_tokens(self) -> int:
         return sum(each.promised - self._batch.produced(each) for each in self.waiting.values())
+
+    @property
+    def used_slots(self) -> set[int]:
+        return {attempt.slot for attempt in self.handed if attempt.slot is not None}
 
     def enter(self, attempt: Attempt) -> None:
         """A request whose adapter is in RAM or higher, or that needs none."""
@@ -124,7 +130,7 @@ class Dispatcher:
         if not self.fast or self.waiting or len(self.handed) >= self._rows:
             return False
         table = self._slots.table
-        return attempt.record is None or (table.is_resident(attempt.record.key) and table.closed is None)
+        return attempt.record is None or (table.is_resident(attempt.record.key) and self._all_open)
 
     def _is_quiet(self) -> bool:
         free, table = self._rows > len(self.handed), self._slots.table
@@ -134,7 +140,13 @@ class Dispatcher:
                 return False
             if free and (key is None or table.is_resident(key)):
                 return False
-        return table.closed is None
+        return self._all_open
+
+    @property
+    def _all_open(self) -> bool:
+        if self._closed is not None:
+            self._closed = self._slots.table.closed
+        return self._closed is None
 
     def _apply(self, decided: Dispatch) -> None:
         self.waits = dict(decided.waits)
@@ -148,6 +160,7 @@ class Dispatcher:
             self._load(load)
         if decided.closed != self._slots.table.closed:
             self._slots.table.close_only(decided.closed)
+            self._closed = decided.closed
             self.wake()
 
     def _begin(self, attempt: Attempt) -> None:
@@ -213,9 +226,8 @@ class Dispatcher:
 
     def _settle(self, tenant: str | None = None) -> None:
         """Charge customers with what their requests have produced up to now."""
-        for attempt in self.handed:
-            if tenant is None or attempt.tenant == tenant:
-                self._charge(attempt)
+        for attempt in self.handed if tenant is None else [each for each in self.handed if each.tenant == tenant]:
+            self._charge(attempt)
 
     def _charge(self, attempt: Attempt) -> None:
         produced = self._batch.produced(attempt)

@@ -19,6 +19,9 @@ _CHANNEL_OF = {
     "lost_assignments": ASSIGNMENT.name,
 }
 
+_LOOK_S = 1.0
+"""How often it is looked whether a replica that drains is empty."""
+
 
 def schedule(twin: Twin) -> None:
     """Raises ValueError for a fault that nobody knows."""
@@ -35,6 +38,24 @@ def _death(twin: Twin, fault: Fault) -> None:
         twin.fleet.kill(name)
         if fault.for_s:
             twin.agenda.after(fault.for_s, twin.fleet.start_again, name, files)
+
+
+def _join(twin: Twin, fault: Fault) -> None:
+    twin.fleet.start(twin.scenario.pools[0], fault.number)
+
+
+def _leave(twin: Twin, fault: Fault) -> None:
+    for replica in _struck(twin, fault):
+        twin.fleet.drain(replica.body.replica_id, True)
+        twin.store.drained = twin.store.drained | {replica.body.replica_id}
+        twin.agenda.after(_LOOK_S, _let_go, twin, replica)
+
+
+def _let_go(twin: Twin, replica: Replica) -> None:
+    if replica.open:
+        twin.agenda.after(_LOOK_S, _let_go, twin, replica)
+    else:
+        twin.fleet.remove(replica.body.replica_id)
 
 
 def _pause(twin: Twin, fault: Fault) -> None:
@@ -90,6 +111,8 @@ def _name(replica: Replica) -> str:
 
 
 _BEGIN: dict[str, Callable[[Twin, Fault], None]] = {
+    "join": _join,
+    "leave": _leave,
     "death": _death,
     "pause": _pause,
     "slow_store": _slow_store,

@@ -8,7 +8,6 @@ import msgspec
 
 from loadtest.twin.book import Book
 from loadtest.twin.replica import Body, Ground, Replica
-from loadtest.twin.request import Attempt
 from loadtest.twin.scenario import OddReplica, PoolShape
 from loadtest.twin.store import Store
 from loadtest.twin.timing import MeasuredTable, StepTable
@@ -45,9 +44,8 @@ class ReplicaFleet:
     def living(self, replica_id: str) -> Replica | None:
         return self._living.get(replica_id)
 
-    def produced(self, attempt: Attempt) -> int:
-        replica = self._living.get(attempt.replica_id)
-        return attempt.produced if replica is None else replica.batch.produced(attempt)
+    def steps(self) -> dict[str, int]:
+        return {name: replica.batch.steps for name, replica in self._living.items()}
 
     def merged_pools(self, record: AdapterRecord) -> tuple[str, ...]:
         return (self.pool_id(self._merged[record.digest]),) if record.digest in self._merged else ()

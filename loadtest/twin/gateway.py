@@ -43,7 +43,6 @@ class Gateway:
         self.fleet = Fleet(FRESH_S)
         self.live: dict[Request, None] = {}
         self.by_replica: dict[str, dict[Request, None]] = {}
-        self._waiting: list[Request] = []
         self._around = around
         self._agenda = around.agenda
         self._routing, self._streams = around.scenario.routing, around.scenario.streams
@@ -97,12 +96,9 @@ class Gateway:
                 streams.refused(stream_of(attempt.request), message_of(attempt, refusal), self._streams),
             )
 
-    def tick(self) -> None:
-        """Another look for those whom nobody could serve; deadlines and silent replicas."""
+    def look_for_silence(self) -> None:
+        """Streams of replicas that fell silent are lost."""
         now_s = self._agenda.now_s
-        waiting, self._waiting = self._waiting, []
-        for request in waiting:
-            self._route(request)
         for name in [name for name, requests in self.by_replica.items() if requests]:
             if self.fleet.is_silent(name, now_s):
                 self._lose(name, f"Replica {name} fell silent.", lambda _: True)
@@ -129,6 +125,10 @@ class Gateway:
             self._ask(request, choice)
         else:
             self._follow(request, streams.chosen(stream_of(request), choice, self._streams, now_s))
+
+    def _look_again(self, request: Request) -> None:
+        if request.attempt is None and not request.outcome:
+            self._route(request)
 
     def _ask(self, request: Request, choice: Choice) -> None:
         request.attempts += 1
@@ -168,7 +168,7 @@ class Gateway:
         for action in actions:
             match action:
                 case Wait():
-                    self._waiting.append(request)
+                    self._agenda.after(TICK_S, self._look_again, request)
                 case Reroute():
                     request.trouble, request.first_s = action.reason, None
                     self._route(request)
@@ -187,6 +187,6 @@ class Gateway:
         self.by_replica[attempt.replica_id].pop(attempt.request, None)
 
     def _over(self, request: Request, outcome: str) -> None:
-        request.ended_s, request.outcome = self._agenda.now_s, outcome
+        request.ended_s, request.outcome, request.attempt = self._agenda.now_s, outcome, None
         del self.live[request]
         self._around.on_over(request)

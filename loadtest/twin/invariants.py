@@ -88,6 +88,8 @@ def _slots(replica: Replica) -> Iterator[str]:
     yield from table.broken_invariants()
     if len(table.resident) > replica.body.slots:
         yield f"{len(table.resident)} adapters are resident, there are {replica.body.slots} slots"
+    if table.busy != (busy := replica.slots.busy(replica.dispatcher.used_slots)):
+        yield f"{busy} slots are reported as busy, {table.busy} are"
     if table.empty != replica.slots.empty:
         yield f"{replica.slots.empty} slots are thought to be empty, {table.empty} are"
 

@@ -57,19 +57,22 @@ class OddReplica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """`kind` begins at `at_s` and ends after `for_s`:
+    """Something that happens to the fleet, wanted or not. `kind` begins at `at_s` and ends after `for_s`:
 
-    "death" of a replica, which a new process replaces after `for_s` (0: never); "pause" of one, which says and does
-    nothing meanwhile; "slow_store", by `factor`; "lost_reports", "lost_residency" and "lost_assignments", each message
-    with `chance`; "stale_reports", which come `factor` seconds late; "placement_pause", after which the paused one
-    acts on what it knew; "second_placement", which claims the next epoch and acts beside the first, until that hears
-    of it. `replica` "": all of them, or whoever comes first in the alphabet for a death or a pause.
+    "join" of the first pool's replica with this `number`; "leave" of one, which drains first and goes when it is
+    empty; "death" of a replica, which a new process replaces after `for_s` (0: never); "pause" of one, which says and
+    does nothing meanwhile; "slow_store", by `factor`; "lost_reports", "lost_residency" and "lost_assignments", each
+    message with `chance`; "stale_reports", which come `factor` seconds late; "placement_pause", after which the paused
+    one acts on what it knew; "second_placement", which claims the next epoch and acts beside the first, until that
+    hears of it. `replica` "": whoever comes first in the alphabet.
     """
 
     kind: str
     at_s: float
     for_s: float = 0.0
     replica: str = ""
+    number: int = 0
+    """Of the replica that joins, in the first pool."""
     chance: float = 0.0
     factor: float = 1.0
 

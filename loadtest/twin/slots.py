@@ -28,6 +28,7 @@ class Slots:
         self._batch = batch
         self._unproven: dict[int, bool] = {}
         """Slots whose load no probe has proven, and whether one is on its way."""
+        self._loading: set[int] = set()
         self._quietly: set[int] = set()
         """Slots whose load and proof nobody waits for: they hold a reference of their own."""
 
@@ -61,6 +62,12 @@ class Slots:
                 then(True)
 
         self._tiers.hold_in_ram(record, held)
+
+    def busy(self, used: set[int]) -> int:
+        """Slots with a load, a proof or requests on them; `used` are those with requests. What the table finds by
+        looking at every slot."""
+        proving = {slot for slot, begun in self._unproven.items() if begun}
+        return len(used | self._loading | self._quietly | proving)
 
     def own_references(self, place: Place) -> int:
         """Besides those of requests: of a load under way, of a proof, and of who wants it loaded for nobody."""
@@ -121,11 +128,13 @@ class Slots:
         else:
             self.on_change(reserved.evict)
         self._unproven[slot] = False
+        self._loading.add(slot)
         self._tiers.hold_in_ram(record, lambda why: self._copy(record, slot, why, then))
 
     def _copy(self, record: AdapterRecord, slot: int, why: str, then: Then) -> None:
         if why:
             self.table.fail_load(slot)
+            self._loading.discard(slot)
             self._unproven.pop(slot, None)
             self.empty += 1
             then(why)
@@ -138,6 +147,7 @@ class Slots:
     def _copied(self, record: AdapterRecord, slot: int, unpin: Callable[[], None], then: Then) -> None:
         unpin()
         self.table.finish_load(slot, self._agenda.now_s)
+        self._loading.discard(slot)
         self.on_change(record.key)
         self.table.release(slot, record.key, self._agenda.now_s)
         then("")

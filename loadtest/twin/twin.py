@@ -62,7 +62,7 @@ class Twin:
         )  # fmt: skip
         names = [f"gateway-{number + 1}" for number in range(scenario.gateways)]
         self.gateways = [Gateway(name, around) for name in names]
-        self._activities = [Activity(name, scenario.ttft_objective_s, self.fleet.produced) for name in names]
+        self._activities = [Activity(name, scenario.ttft_objective_s, self.fleet.steps) for name in names]
         self.placements = [Placing(scenario.placement, self.agenda, self.registry, self.store, epoch=1)]
         self.scaling = None
         if scenario.scaling is not None:
@@ -95,7 +95,8 @@ class Twin:
             self.wire.read(REPLICA_RESIDENCY, gateway.on_residency)
             self.wire.read(MEMBERSHIP, partial(_put_membership, gateway))
             self.wire.read(OWNER_COUNT, partial(_put_owner_count, gateway))
-            every(TICK_S, gateway.tick, TICK_S)
+            if scenario.faults or scenario.scaling:
+                every(TICK_S, gateway.look_for_silence, TICK_S)
             every(DEADLINES_S, gateway.look_at_deadlines, DEADLINES_S)
             every(1.0, partial(self._tell_activity, gateway, activity), 1.0)
         self.wire.read(OWNER_COUNT, self.recorder.on_owner_count)

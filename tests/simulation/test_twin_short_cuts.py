@@ -1,0 +1,61 @@
+"""Where the twin does not ask a core, because the answer is known without it, asking changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from loadtest.twin.outcome import Outcome
+from loadtest.twin.replica import Replica
+from loadtest.twin.scenario import PoolShape
+from loadtest.twin.sequence import BatchShape
+from loadtest.twin.twin import Twin
+from loadtest.workloads.shape import Fixed, Lengths, TrafficShape
+from tests.simulation.twin_fleets import CRAMPED, scenario, traffic
+
+BUSY = PoolShape(replicas=2, slots=30, batch=BatchShape(max_rows=4))
+"""Every adapter has a slot, and there are too few rows."""
+LONG = Lengths(prompt=Fixed(tokens=200), output=Fixed(tokens=40))
+
+
+def _outcome(shape: TrafficShape, pool: PoolShape, slow: Callable[[Replica], None] | None) -> tuple[Outcome, Twin]:
+    twin = Twin(scenario(shape, pool))
+
+    def make_slow() -> None:
+        for replica in twin.fleet:
+            if slow is not None:
+                slow(replica)
+
+    twin.agenda.at(0.0, make_slow)
+    return twin.run(), twin
+
+
+def _ask_for_every_decision(replica: Replica) -> None:
+    replica.dispatcher.fast = False
+
+
+def _plan_after_every_change(replica: Replica) -> None:
+    replica.convergence.fast = False
+
+
+@pytest.mark.parametrize("pool", [CRAMPED, BUSY], ids=["too few slots", "too few rows"])
+@pytest.mark.parametrize("seed", range(2))
+def test_requests_start_as_if_every_decision_were_asked_for(pool: PoolShape, seed: int) -> None:
+    shape = traffic(for_s=20.0, seed=seed) if pool is CRAMPED else traffic(for_s=20.0, seed=seed, lengths=LONG)
+    short, quick = _outcome(shape, pool, None)
+    whole, slow = _outcome(shape, pool, _ask_for_every_decision)
+    assert short.requests == whole.requests
+    assert short.seconds == whole.seconds
+    asked = [sum(replica.dispatcher.decisions for replica in twin.fleet) for twin in (quick, slow)]
+    assert asked[0] < asked[1]
+
+
+@pytest.mark.parametrize("pool", [CRAMPED, BUSY], ids=["too few slots", "too few rows"])
+def test_adapters_move_as_if_every_change_were_planned_for(pool: PoolShape) -> None:
+    short, quick = _outcome(traffic(for_s=20.0), pool, None)
+    whole, slow = _outcome(traffic(for_s=20.0), pool, _plan_after_every_change)
+    assert short.requests == whole.requests
+    assert short.seconds == whole.seconds
+    planned = [sum(replica.convergence.plans for replica in twin.fleet) for twin in (quick, slow)]
+    assert planned[0] < planned[1]
