@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 from pathlib import Path
 
 from services.autoscaler.app import TURN_S, Autoscaler
@@ -19,7 +20,8 @@ from services.autoscaler.core.policy import (
     ScalePolicy,
     StartPolicy,
 )
-from services.autoscaler.io.actuator import Actuator
+from services.autoscaler.io.actuator import Actuator, ActuatorFailed
+from services.autoscaler.io.compose import Compose
 from services.autoscaler.io.desk import Desk
 from services.autoscaler.io.heard import Heard
 from services.autoscaler.io.meters import Meters
@@ -36,7 +38,7 @@ from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import Metrics
 from shared.runtime.probe import ProbeServer
 from shared.runtime.service import periodically, run_main, run_until_stopped
-from shared.runtime.settings import read
+from shared.runtime.settings import SettingsError, read
 
 
 def policy_of(settings: Settings) -> AutoscalerPolicy:
@@ -70,9 +72,25 @@ def policy_of(settings: Settings) -> AutoscalerPolicy:
 
 
 def actuator_of(settings: Settings) -> Actuator:
-    if settings.actuator == "process":
-        return Supervised(Path(settings.supervisor), starts_merged=settings.merged_share > 0)
+    """Raises SettingsError if its server cannot be found."""
+    match settings.actuator:
+        case "process":
+            return Supervised(Path(settings.supervisor), starts_merged=settings.merged_share > 0)
+        case "compose":
+            return Compose(shlex.split(settings.compose_command), settings.names)
+        case "kubernetes":
+            return _in_kubernetes(settings)
     return Recommend()
+
+
+def _in_kubernetes(settings: Settings) -> Actuator:
+    # The client is an extra of its own, and takes a second to import.
+    from services.autoscaler.io.statefulsets import StatefulSets, connected
+
+    try:
+        return StatefulSets(connected(), settings.kubernetes_namespace, settings.names)
+    except ActuatorFailed as error:
+        raise SettingsError(f"{PREFIX}ACTUATOR=kubernetes: {error}") from error
 
 
 async def main() -> None:

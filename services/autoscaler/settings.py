@@ -6,7 +6,7 @@ import msgspec
 
 PREFIX = "LORAFLEET_AUTOSCALER_"
 
-ACTUATORS = ("recommend", "process")
+ACTUATORS = ("recommend", "process", "compose", "kubernetes")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,9 +18,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     probe_port: int = 0
     actuator: str = "recommend"
     """Who starts and stops replicas: one of ACTUATORS. "recommend": somebody else, who follows the wish; "process":
-    the supervisor of an embedded fleet."""
+    the supervisor of an embedded fleet; "compose" and "kubernetes": those of SCALED."""
     supervisor: str = ""
     """The socket of that supervisor."""
+    scaled: tuple[str, ...] = ()
+    """`POOL_ID=NAME`: the service of Compose, or the StatefulSet, that holds a pool's replicas."""
+    compose_command: str = "docker compose"
+    """With the file and the project: `docker compose -f /fleet/docker-compose.yml -p fleet`."""
+    kubernetes_namespace: str = "default"
     min_replicas: int = 1
     max_replicas: int = 40
     utilisation: float = 0.8
@@ -62,5 +67,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"ACTUATOR must be one of {', '.join(ACTUATORS)}")
         if self.actuator == "process" and not self.supervisor:
             raise ValueError("ACTUATOR=process needs SUPERVISOR, the supervisor's socket")
+        if self.actuator in ("compose", "kubernetes") and not self.scaled:
+            raise ValueError(f"ACTUATOR={self.actuator} needs SCALED, a list of POOL_ID=NAME")
+        if any(not all(text.partition("=")) for text in self.scaled):
+            raise ValueError("SCALED must be a list of POOL_ID=NAME")
         if min(self.merged_share, self.usd_per_replica_hour, self.budget_usd_per_hour) < 0.0:
             raise ValueError("MERGED_SHARE, USD_PER_REPLICA_HOUR and BUDGET_USD_PER_HOUR must not be negative")
+
+    @property
+    def names(self) -> dict[str, str]:
+        """By pool, what holds its replicas."""
+        return {pool_id: name for pool_id, _, name in (text.partition("=") for text in self.scaled)}
