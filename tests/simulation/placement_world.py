@@ -9,15 +9,15 @@ from typing import Any
 from services.placement.app import PlacementPolicy
 from services.placement.core.owners import ChurnPolicy
 from shared.bus.memory import MemoryBroker
-from shared.contracts.catalog import ADAPTER, ASSIGNMENT, BASE_MODEL, MEMBERSHIP
+from shared.contracts.catalog import ADAPTER, ASSIGNMENT, BASE_MODEL, MEMBERSHIP, OWNER_COUNT, PRESSURE
 from shared.contracts.codec import decode
 from shared.hashing import rank
-from shared.messages.desired import AdapterRecord, AssignmentShard, Membership
+from shared.messages.desired import AdapterRecord, AssignmentShard, Membership, OwnerCount, PoolPressure
 from shared.messages.identity import key_of
 from shared.messages.reports import ReplicaReport
 from shared.runtime.clock import ManualClock
 from tests.simulation.placing import placement_on
-from tests.simulation.speakers import BASE_HASH, Replica, base_model
+from tests.simulation.speakers import BASE_HASH, Gateway, Replica, base_model
 
 OWNERS = 2
 LOST_AFTER_S = 5.0
@@ -44,6 +44,11 @@ class World:
         self._registry = self.broker.connect("registry")
         self._last_said: ReplicaReport | None = None
         self._revision = 0
+        self.asked_tokens_per_s: dict[str, float] = {}
+        """What customers ask for, by adapter."""
+        self.said: dict[str, dict[str, Any]] = {}
+        """What replicas say besides the usual."""
+        self._gateway = Gateway(self.broker.connect("gateway"), "g1")
         self._owned: set[tuple[str, str]] = set()
         self._late_since_s: dict[str, float] = {}
 
@@ -69,10 +74,11 @@ class World:
             for replica_id, replica in self.alive.items():
                 if self.draw.random() < lost:
                     continue
-                self._last_said = await replica.report()
+                self._last_said = await replica.report(**self.said.get(replica_id, {}))
                 self.ready_s[replica_id] = self.clock.now_s()
                 if self.draw.random() < repeated:
                     await replica.repeat(self._last_said)
+            await self._gateway.tell(self.asked_tokens_per_s)
             for _ in range(10):
                 await self.clock.advance(0.1)
                 await self.placement.turn()
@@ -84,6 +90,17 @@ class World:
         (stored,) = self.broker.buckets[MEMBERSHIP.name].stored.values()
         assert stored.payload is not None
         return decode(MEMBERSHIP, stored.payload)
+
+    def owner_count(self) -> OwnerCount:
+        (stored,) = self.broker.buckets[OWNER_COUNT.name].stored.values()
+        assert stored.payload is not None
+        return decode(OWNER_COUNT, stored.payload)
+
+    def pressure(self) -> PoolPressure | None:
+        for stored in self.broker.buckets[PRESSURE.name].stored.values():
+            if stored.payload is not None:
+                return decode(PRESSURE, stored.payload)
+        return None
 
     def assigned(self) -> dict[str, dict[str, str]]:
         """Tier by adapter by replica, as written."""
@@ -122,11 +139,13 @@ class World:
         soon; until then as many others hold it."""
         weights = {member.replica_id: member.weight for member in membership.members}
         limits = {member.replica_id: member.rank_limit for member in membership.members}
+        exceptions = self.owner_count().exceptions
         records = list(self.adapters.values())
         for record in records if sample is None else self.draw.sample(records, min(sample, len(records))):
             holders = {replica_id for replica_id, held in assigned.items() if record.adapter_id in held}
             usable = [name for name in rank(record.adapter_id, weights) if limits[name] >= record.rank]
-            expected = set(usable[:OWNERS]) if record.status == "active" else set()
+            wanted = exceptions.get(record.adapter_id, OWNERS)
+            expected = set(usable[:wanted]) if record.status == "active" else set()
             said = f"{record.adapter_id} is held by {holders}, owned by {expected}"
             if holders == expected:
                 self._late_since_s.pop(record.adapter_id, None)

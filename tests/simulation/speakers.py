@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from shared.bus.port import Bus, Change
-from shared.contracts.catalog import ASSIGNMENT, REPLICA_REPORT, REPLICA_RESIDENCY
+from shared.contracts.catalog import ASSIGNMENT, GATEWAY_ACTIVITY, REPLICA_REPORT, REPLICA_RESIDENCY
 from shared.contracts.codec import decode, encode
+from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
 from shared.messages.desired import AdapterRecord, AssignmentShard, BaseModelRecord, ModuleShape
 from shared.messages.identity import key_of
 from shared.messages.pools import pool_id
@@ -76,6 +78,45 @@ def report(replica_id: str, sequence: int = 1, **changes: Any) -> ReplicaReport:
         disk_budget_bytes=4096 * MIB,
     )
     return decode(REPLICA_REPORT, encode(REPLICA_REPORT, msgspec.structs.replace(plain, **changes)))
+
+
+class Gateway:
+    """Says each second what customers asked for, in answers of `ANSWER_TOKENS`; fractions of a request wait for the
+    next second."""
+
+    ANSWER_TOKENS = 250
+
+    def __init__(self, bus: Bus, gateway_id: str) -> None:
+        self.gateway_id = gateway_id
+        self._bus = bus
+        self._sequence = 0
+        self._owed: dict[str, float] = {}
+
+    async def tell(self, tokens_per_s: Mapping[str, float], passed_on: float = 1.0) -> None:
+        """`passed_on` is the share that the fleet could serve: all of it is asked for, and all of it is passed on
+        unless the fleet is full."""
+        adapters = {name: self._one(name, rate, passed_on) for name, rate in tokens_per_s.items() if rate > 0}
+        self._sequence += 1
+        said = GatewayActivity(
+            gateway_id=self.gateway_id,
+            sequence=self._sequence,
+            interval_s=1.0,
+            pools={
+                POOL: PoolActivity(
+                    requests=sum(each.requests for each in adapters.values()),
+                    tokens=sum(each.tokens for each in adapters.values()),
+                    adapters=adapters,
+                )
+            },
+        )
+        await self._bus.publish(GATEWAY_ACTIVITY, said, self.gateway_id)
+
+    def _one(self, name: str, tokens_per_s: float, passed_on: float) -> AdapterActivity:
+        owed = self._owed.get(name, 0.0) + tokens_per_s / self.ANSWER_TOKENS
+        self._owed[name] = owed - int(owed)
+        return AdapterActivity(
+            requests=int(owed), finished=int(owed * passed_on), tokens=round(tokens_per_s * passed_on)
+        )  # fmt: skip
 
 
 class Replica:

@@ -22,6 +22,9 @@ _MADE_GOOD = 5
 _SILENCE_S = 3.0
 """A longer silence of all gateways is time of which nothing is known."""
 
+_DUE_S = 1.0
+"""The next message is due by then: until it is, the last one says how it is now."""
+
 _CLEARED_EVERY = 64
 """After so many messages, those adapters are forgotten whose rates have all but faded."""
 
@@ -116,7 +119,7 @@ _ENOUGH_ANSWERS_PER_S = 0.05
 
 
 def _rate(trace: Trace, usual_tokens: float, now_s: float, policy: DemandPolicy) -> Rate:
-    short = _fade(now_s - trace.at_s, policy.half_life_s)
+    short = _fade(now_s - trace.at_s - _DUE_S, policy.half_life_s)
     own = trace.long_finished_per_s
     tokens_each = (_tokens_per_answer((trace,), usual_tokens) * own + usual_tokens * _ENOUGH_ANSWERS_PER_S) / (
         own + _ENOUGH_ANSWERS_PER_S

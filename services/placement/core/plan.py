@@ -24,7 +24,7 @@ Held = Mapping[AdapterKey, str]
 """The tier in which one replica holds each adapter now."""
 
 
-class Share(msgspec.Struct, frozen=True):
+class Share(msgspec.Struct, frozen=True, gc=False):
     """One adapter of one replica; `position` 0 is its first owner. `slot` says whether this owner should keep a slot
     for it; None: nobody cares, and the first owner keeps one that is left over."""
 
@@ -54,48 +54,33 @@ def is_placed(record: AdapterRecord) -> bool:
 def plan_replica(member: Member, shares: Iterable[Share], held: Held) -> ReplicaPlan:
     """Give the highest tiers to what is active, pinned, hot, already highest here, first-owned and small, in this
     order: keeping what is held means that a full budget never swaps one adapter for another as busy."""
-    room = _Room(member)
     assigned: list[AssignedAdapter] = []
     counts = dict.fromkeys(TIERS, 0)
+    slots, ram_bytes, disk_bytes = member.slots, member.ram_budget_bytes, member.disk_budget_bytes
     for share in sorted(shares, key=lambda share: _precedence(share, held)):
-        tier = room.place(share)
-        counts[tier] += 1
-        if tier != "remote":
-            record = share.record
+        record, tier = share.record, "remote"
+        size_bytes = record.size_bytes
+        if size_bytes <= disk_bytes:
+            tier = "disk"
+            disk_bytes -= size_bytes
+            if size_bytes <= ram_bytes:
+                tier = "ram"
+                ram_bytes -= size_bytes
+                if slots and share.takes_slot:
+                    tier = "gpu"
+                    slots -= 1
             assigned.append(
                 AssignedAdapter(
                     adapter_id=record.adapter_id, digest=record.digest, role="owner", tier=tier, heat=share.heat
                 )
             )
+        counts[tier] += 1
     return ReplicaPlan(
         replica_id=member.replica_id,
         adapters=tuple(assigned),
         left_out=counts["remote"],
         reason=_reason(counts),
     )
-
-
-class _Room:
-    """What is left of one replica's budgets while its plan is made."""
-
-    def __init__(self, member: Member) -> None:
-        self._slots = member.slots
-        self._ram_bytes = member.ram_budget_bytes
-        self._disk_bytes = member.disk_budget_bytes
-
-    def place(self, share: Share) -> str:
-        """Take the room for one adapter, and say in which tier it is."""
-        size_bytes = share.record.size_bytes
-        if size_bytes > self._disk_bytes:
-            return "remote"
-        self._disk_bytes -= size_bytes
-        if size_bytes > self._ram_bytes:
-            return "disk"
-        self._ram_bytes -= size_bytes
-        if self._slots == 0 or not share.takes_slot:
-            return "ram"
-        self._slots -= 1
-        return "gpu"
 
 
 def _precedence(share: Share, held: Held) -> tuple[bool, bool, int, int, int, int, str]:

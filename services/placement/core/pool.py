@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -72,6 +72,7 @@ class PoolMemory(msgspec.Struct, frozen=True, kw_only=True):
     late: AbstractSet[str] = frozenset()
     moves: Moves = Moves()
     shares: Mapping[str, AbstractSet[str]] = {}
+    pinned: AbstractSet[str] = frozenset()
     slotted: Mapping[str, Owners] = {}
     plans: Mapping[str, ReplicaPlan] = {}
 
@@ -92,10 +93,17 @@ def turn(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> PoolMemory:
     nearest, concerned = _nearest(before, now)
     is_first = not before.plans
     edited = now.records.keys() if is_first else _edited(before.records, now.records)
-    touched = {*concerned, *edited, *before.late, *_differing(before.counts, counts)}
+    touched = {
+        *(before.holders if is_first else ()),
+        *concerned,
+        *edited,
+        *before.late,
+        *_differing(before.counts, counts),
+    }
     holders, late, moves = _hold(before, now, policy, _Asked(nearest, counts, touched))
     heats = {**now.heats, **{name: max(need.heat, now.heats.get(name, 0)) for name, need in needed.items()}}
-    busy = tuple(_busy(now, holders, heats, needed))
+    pinned = before.pinned if now.records is before.records else _pinned(now.records)
+    busy = tuple(_busy(now, holders, heats, _Wish(needed, pinned)))
     slotted = slots.given(busy, {name: member.slots for name, member in now.members.items()}, before.slotted)
     after = PoolMemory(
         nearest=nearest,
@@ -109,10 +117,18 @@ def turn(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> PoolMemory:
         late=late,
         moves=moves,
         shares=_shares(before, holders, touched, now.members),
+        pinned=pinned,
         slotted=slotted,
     )
-    stale = now.members.keys() if now.anew or is_first else _stale(before, after, edited)
+    stale = now.members.keys() if now.anew or is_first else _stale(before, after, edited, touched)
     return msgspec.structs.replace(after, plans=_plans(before, after, now, stale))
+
+
+class _Wish(msgspec.Struct, frozen=True):
+    """Who should have more than one slot."""
+
+    needs: Needs
+    pinned: AbstractSet[str]
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -157,7 +173,9 @@ def _hold(
     """Who holds each adapter from now on, and which of them wait for a holder's turn."""
     if not asked.touched:
         return before.holders, before.late, before.moves
-    holders = {name: found for name, found in before.holders.items() if name in now.records}
+    holders = dict(before.holders)
+    for name in asked.touched - now.records.keys():
+        holders.pop(name, None)
     moves = []
     for name, should in _owned(now, policy, asked):
         had = holders.get(name, ())
@@ -190,14 +208,14 @@ def _owned(now: PoolNow, policy: PoolPolicy, asked: _Asked) -> Iterator[tuple[st
         yield name, found
 
 
-def _busy(now: PoolNow, holders: Mapping[str, Owners], heats: Mapping[str, int], needed: Needs) -> Iterator[Busy]:
+def _busy(now: PoolNow, holders: Mapping[str, Owners], heats: Mapping[str, int], wish: _Wish) -> Iterator[Busy]:
     """Only once a gateway may send traffic."""
-    for name in heats.keys() | _pinned(now.records):
+    for name in heats.keys() | wish.pinned:
         record = now.records.get(name)
         if record is None or record.status != "active":
             continue
         held = holders.get(name, ())
-        wanted = len(held) if record.pinned else needed[name].owners if name in needed else 1
+        wanted = len(held) if record.pinned else wish.needs[name].owners if name in wish.needs else 1
         yield Busy(name, record.pinned, heats.get(name, 0), held, wanted)
 
 
@@ -236,10 +254,12 @@ def _shares(
     return {name: opened.get(name, before.shares.get(name, frozenset())) for name in members}
 
 
-def _stale(before: PoolMemory, after: PoolMemory, edited: Iterable[str]) -> set[str]:
+def _stale(
+    before: PoolMemory, after: PoolMemory, edited: AbstractSet[str], touched: AbstractSet[str]
+) -> AbstractSet[str]:
     """The members whose plan may have to change."""
     stale = {name for name, member in after.members.items() if _budgets(before.members.get(name)) != _budgets(member)}
-    changed = {*edited, *_differing(before.holders, after.holders)}
+    changed = {*edited, *(name for name in touched if before.holders.get(name) != after.holders.get(name))}
     changed.update(_differing(before.heats, after.heats), _differing(before.slotted, after.slotted))
     for adapter_id in changed:
         stale.update(before.holders.get(adapter_id, ()), after.holders.get(adapter_id, ()))
@@ -256,21 +276,24 @@ def _plans(before: PoolMemory, after: PoolMemory, now: PoolNow, stale: AbstractS
     plans = {}
     for name, member in now.members.items():
         if name in stale or name not in before.plans:
-            shares = [_share(after, name, adapter_id) for adapter_id in after.shares[name]]
+            shares = _shares_of(name, after)
             plans[name] = plan_replica(member, shares, now.held.get(name, {}))
         else:
             plans[name] = before.plans[name]
     return plans
 
 
-def _share(after: PoolMemory, replica_id: str, adapter_id: str) -> Share:
-    takers = after.slotted.get(adapter_id)
-    return Share(
-        after.records[adapter_id],
-        after.holders[adapter_id].index(replica_id),
-        after.heats.get(adapter_id, 0),
-        None if takers is None else replica_id in takers,
-    )
+def _shares_of(replica_id: str, after: PoolMemory) -> list[Share]:
+    records, holders, heats, slotted = after.records, after.holders, after.heats, after.slotted
+    return [
+        Share(
+            records[name],
+            holders[name].index(replica_id),
+            heats.get(name, 0),
+            replica_id in slotted[name] if name in slotted else None,
+        )
+        for name in after.shares[replica_id]
+    ]
 
 
 def _edited(before: Records, after: Records) -> set[str]:

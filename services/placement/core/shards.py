@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Set
+from operator import attrgetter
 
 import msgspec
 
@@ -35,7 +36,7 @@ def split(
     An adapter's shard follows from a hash of its id, and the number of shards is a power of two: one more
     adapter rewrites one shard, not every shard behind it.
     """
-    placed = sorted(adapters, key=lambda adapter: adapter.adapter_id)
+    placed = sorted(adapters, key=attrgetter("adapter_id"))
     buckets = _buckets(placed, limit)
     return {
         (replica_id, str(number)): AssignmentShard(

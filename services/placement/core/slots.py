@@ -26,17 +26,52 @@ class Busy(msgspec.Struct, frozen=True):
 
 def given(busy: Iterable[Busy], slots: Mapping[str, int], before: Mapping[str, Owners]) -> dict[str, Owners]:
     """The owners that keep a slot, by adapter; who got none is named with none. `slots` are each replica's. Whoever
-    had a slot keeps it as long as it is not a hotter one's turn."""
-    free = dict(slots)
-    found = {}
+    had a slot keeps it as long as it is not a hotter one's turn; for one whose owners are all full, another moves on to
+    an owner of its own that is not."""
+    table = _Table(slots)
     for one in sorted(busy, key=lambda one: (not one.pinned, -one.heat, one.adapter_id)):
         had = before.get(one.adapter_id, ())
         order = [name for name in one.owners if name in had] + [name for name in one.owners if name not in had]
-        takers = [name for name in order if free.get(name, 0) > 0][: one.slots]
-        for name in takers:
-            free[name] -= 1
-        found[one.adapter_id] = tuple(takers)
-    return found
+        takers = [name for name in order if table.free.get(name, 0) > 0][: one.slots]
+        table.seat(one, takers or table.room_for(one))
+    return table.takers
+
+
+class _Table:
+    """Who has which slot while they are given out."""
+
+    def __init__(self, slots: Mapping[str, int]) -> None:
+        self.free = dict(slots)
+        self.takers: dict[str, Owners] = {}
+        self._left = sum(slots.values())
+        self._seated: dict[str, list[Busy]] = {}
+
+    def seat(self, one: Busy, names: Iterable[str]) -> None:
+        self.takers[one.adapter_id] = tuple(names)
+        for name in self.takers[one.adapter_id]:
+            self.free[name] -= 1
+            self._left -= 1
+            self._seated.setdefault(name, []).append(one)
+
+    def room_for(self, one: Busy) -> Owners:
+        """An owner's slot that somebody gives up for one of a replica with a free slot."""
+        for name in one.owners if self._left else ():
+            for other in self._seated.get(name, ()):
+                spare = next((owner for owner in other.owners if self._is_open_to(other, owner)), None)
+                if spare is not None:
+                    self._move(other, name, spare)
+                    return (name,)
+        return ()
+
+    def _is_open_to(self, one: Busy, name: str) -> bool:
+        return self.free.get(name, 0) > 0 and name not in self.takers[one.adapter_id]
+
+    def _move(self, one: Busy, old: str, new: str) -> None:
+        self.takers[one.adapter_id] = tuple(new if name == old else name for name in self.takers[one.adapter_id])
+        self._seated[old].remove(one)
+        self._seated.setdefault(new, []).append(one)
+        self.free[old] += 1
+        self.free[new] -= 1
 
 
 def wanted(busy: Iterable[Busy]) -> int:

@@ -1,0 +1,108 @@
+"""Demand: what gateways say adds up to rates that are right while messages get lost and gateways come and go."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.placement.core.demand import Demand, DemandPolicy, Rate, fold, heard_share, rates, steady
+from shared.contracts.catalog import GATEWAY_ACTIVITY
+from shared.contracts.codec import decode, encode
+from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
+
+POLICY = DemandPolicy()
+POOL = "pool"
+NOTHING = Demand()
+
+
+def said(sequence: int, gateway_id: str = "g1", refused: int = 0, **adapters: tuple[int, int, int]) -> GatewayActivity:
+    """Requests, finished answers and tokens of each adapter, as a reader gets them."""
+    seen = {name: AdapterActivity(requests=r, finished=f, tokens=t) for name, (r, f, t) in adapters.items()}
+    pool = PoolActivity(requests=sum(each.requests for each in seen.values()), refused=refused, adapters=seen)
+    message = GatewayActivity(gateway_id=gateway_id, sequence=sequence, interval_s=1.0, pools={POOL: pool})
+    return decode(GATEWAY_ACTIVITY, encode(GATEWAY_ACTIVITY, message))
+
+
+def after(
+    seconds: int, *gateways: str, demand: Demand = NOTHING, since: int = 0, lost: frozenset[int] = frozenset()
+) -> Demand:
+    """Each gateway passes on 500 tokens of two answers a second for adapter a."""
+    for second in range(since + 1, since + seconds + 1):
+        for name in gateways:
+            if second not in lost:
+                demand = fold(demand, said(second, name, a=(2, 2, 500)), float(second), POLICY)
+    return demand
+
+
+def rate(demand: Demand, now_s: float, name: str = "a") -> Rate:
+    return rates(demand, POOL, now_s, POLICY)[name]
+
+
+def test_a_steady_customer_comes_out_exact_and_soon() -> None:
+    assert rate(after(60, "g1"), 60.0).tokens_per_s == pytest.approx(500.0, rel=0.001)
+    assert rate(after(8, "g1"), 8.0).tokens_per_s == pytest.approx(375.0, rel=0.001), "two half-lives"
+    assert rate(after(60, "g1"), 60.9).tokens_per_s == pytest.approx(500.0, rel=0.001), "until the next is due"
+
+
+def test_gateways_add_up_and_a_silent_one_fades_out() -> None:
+    both = after(60, "g1", "g2")
+    assert rate(both, 60.0).tokens_per_s == pytest.approx(1_000.0, rel=0.001)
+    later = after(20, "g1", demand=both, since=60)
+    assert rate(later, 80.0).tokens_per_s == pytest.approx(500.0, rel=0.05)
+    assert rate(both, 180.0).tokens_per_s < 1.0
+
+
+@given(st.sets(st.integers(30, 58), max_size=10))
+def test_lost_messages_are_made_good_by_the_next(lost: set[int]) -> None:
+    assert rate(after(60, "g1", lost=frozenset(lost)), 60.0).tokens_per_s == pytest.approx(500.0, rel=0.2)
+
+
+def test_what_a_gateway_did_in_a_long_absence_is_not_guessed_at() -> None:
+    away = fold(after(30, "g1"), said(1_000, a=(2, 2, 500)), 1_000.0, POLICY)
+    assert rate(away, 1_000.0).tokens_per_s == pytest.approx(500.0 * 0.159, rel=0.01)
+
+
+def test_a_repeated_or_late_message_changes_nothing_and_a_new_process_is_heard() -> None:
+    demand = after(30, "g1")
+    for sequence in (30, 29, 26):
+        assert fold(demand, said(sequence, a=(9, 9, 9_000)), 30.5, POLICY) is demand
+    assert fold(demand, said(1, a=(2, 2, 500)), 31.0, POLICY) is not demand
+
+
+def test_where_the_fleet_is_full_requests_tell_what_is_asked_for() -> None:
+    """Four answers of 250 tokens are asked for each second, and half of the tokens can be passed on."""
+    demand = after(120, "g1")
+    for second in range(121, 161):
+        demand = fold(demand, said(second, a=(4, 2, 500)), float(second), POLICY)
+    assert 850.0 < rate(demand, 160.0).tokens_per_s < 1_050.0
+
+
+def test_tokens_of_answers_that_have_not_finished_do_not_make_answers_look_long() -> None:
+    """A customer begins: for twelve seconds nothing finishes though tokens come."""
+    demand = after(300, "g1")
+    for second in range(301, 311):
+        demand = fold(demand, said(second, a=(2, 2, 500), new=(8, 0, (second - 300) * 160)), float(second), POLICY)
+    assert rate(demand, 310.0, "new").tokens_per_s < 1.3 * 2_000.0
+
+
+def test_nobody_gets_a_fleet_by_asking_alone() -> None:
+    demand = after(60, "g1")
+    for second in range(61, 121):
+        demand = fold(demand, said(second, refused=1_000, a=(2, 2, 500), loud=(1_000, 0, 10)), float(second), POLICY)
+    assert rate(demand, 120.0, "loud").tokens_per_s <= 40.0
+
+
+def test_the_long_memory_knows_how_much_of_it_was_heard() -> None:
+    demand = after(300, "g1")
+    assert heard_share(demand, 300.0, POLICY) == pytest.approx(0.5, abs=0.01)
+    assert steady(demand, POOL, 300.0, POLICY)["a"] == pytest.approx(1.0, abs=0.01), "half of two a second"
+    assert heard_share(demand, 600.0, POLICY) == pytest.approx(0.25, abs=0.01)
+    assert heard_share(Demand(), 5.0, POLICY) == 0.0
+
+
+def test_who_has_faded_is_forgotten() -> None:
+    demand = fold(Demand(), said(1, once=(1, 1, 10)), 1.0, POLICY)
+    for second in range(2, 70):
+        demand = fold(demand, said(second, a=(2, 2, 500)), 10_000.0 + second, POLICY)
+    assert set(demand.traces[POOL]) == {"a"}

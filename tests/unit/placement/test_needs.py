@@ -1,0 +1,67 @@
+"""Needs: owners for the traffic, up at once, down slowly, and never to and fro."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from services.placement.core.demand import Rate
+from services.placement.core.membership import observe
+from services.placement.core.needs import Need, NeedPolicy, Needs, needed, recall, share_tokens_per_s
+from tests.simulation.speakers import report
+from tests.unit.placement.test_plan import member
+
+POLICY = NeedPolicy()
+SHARE = 448.0
+
+
+def after(before: Needs, now_s: float, tokens_per_s: float) -> dict[str, Need]:
+    return needed(before, {"a": Rate(tokens_per_s, 1.0)}, SHARE, now_s, POLICY)
+
+
+def owners(needs: Needs) -> int:
+    return needs["a"].owners if "a" in needs else 1
+
+
+@pytest.mark.parametrize(("rate", "count"), [(0.0, 1), (448.0, 1), (449.0, 2), (1_344.0, 3), (2_000.0, 5)])
+def test_owners_are_the_rate_over_the_share_and_come_at_once(rate: float, count: int) -> None:
+    assert owners(after({}, 0.0, rate)) == count
+
+
+def test_they_go_one_by_one_each_after_it_would_have_been_enough_for_the_hold() -> None:
+    needs = after({}, 0.0, 2_000.0)
+    seen = []
+    for second in range(1, 250):
+        needs = after(needs, float(second), 10.0)
+        seen.append(owners(needs))
+    assert [seen.index(count) + 1 for count in (4, 3, 2, 1)] == [61, 121, 181, 241]
+
+
+def test_a_moment_of_need_begins_the_hold_anew() -> None:
+    needs = after(after({}, 0.0, 1_000.0), 1.0, 10.0)
+    needs = after(needs, 55.0, 900.0)
+    assert owners(after(needs, 62.0, 10.0)) == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_around_a_threshold_moves_nothing_after_the_first_time(seed: int) -> None:
+    draw, needs, seen = random.Random(seed), {}, []
+    for second in range(1_000):
+        needs = after(needs, float(second), draw.gauss(3 * SHARE, 40.0))
+        seen.append(owners(needs))
+    assert set(seen[10:]) == {4}
+
+
+def test_what_an_earlier_placement_had_given_is_kept_for_a_hold() -> None:
+    needs = recall({"a": 4}, 10.0)
+    assert owners(after(needs, 60.0, 0.0)) == 4
+    assert owners(after(needs, 70.0, 0.0)) == 3
+
+
+def test_the_share_is_of_what_the_middle_replica_can_do() -> None:
+    members = {name: member(name) for name in ("slow", "middle", "fast", "silent")}
+    capacities = {"slow": 100.0, "middle": 600.0, "fast": 5_000.0, "silent": 0.0}
+    seen = {name: observe(None, report(name, capacity_tokens_per_s=each), 0.0) for name, each in capacities.items()}
+    assert share_tokens_per_s(members, seen, POLICY) == pytest.approx(0.7 * 600.0)
+    assert share_tokens_per_s({"silent": members["silent"]}, seen, POLICY) == pytest.approx(0.7 * 640.0)
