@@ -5,18 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from msgspec.structs import replace
 
 from loadtest import routing_judging as judging
 from loadtest import routing_runs as runs
-from loadtest.capacity.scenario import scenario
 from loadtest.capacity.trial import Trial
 from loadtest.report import Report, shortfalls
 from loadtest.twin.outcome import Answered, Outcome, ReplicaSecond, Second
-from loadtest.twin.twin import Twin
 
 BRIEF = Trial(for_s=90.0, warm_up_s=10.0, seed=3)
-SHORT = Trial(for_s=40.0, warm_up_s=8.0, seed=3)
 
 
 def answered(tenant: int, at_s: float, ttft_s: float, tier: str = "gpu") -> Answered:
@@ -103,19 +99,6 @@ def test_a_rising_customer_is_judged_by_owners_and_by_when_it_is_well_again() ->
 
 def test_one_of_26_replicas_takes_its_share_of_placements_along() -> None:
     assert 1 / 26 * 0.9 < judging.moved_share(2_000, 26) <= 1.3 / 26
-
-
-def test_c66_affinity_loads_less_than_chance() -> None:
-    """The same 2,000 adapters and requests, so that only the choice of one of six replicas differs."""
-    small = scenario(runs.fleet_a(2_000, 8.0), 6, SHORT)
-    found = {
-        strategy: judging.run_of(strategy, 2_000, Twin(replace(small, routing=policy)).run())
-        for strategy, policy in runs.STRATEGIES.items()
-    }
-    ours = found["affinity_bounded"]
-    assert ours.loads_per_1000 < found["random"].loads_per_1000 / 3
-    assert ours.loads_per_1000 < found["least_loaded"].loads_per_1000 / 3
-    assert ours.tiers[0] > found["random"].tiers[0]
 
 
 def test_strategies_get_the_same_calls_and_the_rise_is_within_the_peak() -> None:
