@@ -41,6 +41,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """What is frozen would not be let go at the exit, and some libraries speak of that as a leak."""
+    gc.unfreeze()
+
+
 @asynccontextmanager
 async def _within(seconds: float) -> AsyncIterator[None]:
     deadline = asyncio.timeout(seconds)
