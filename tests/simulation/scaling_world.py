@@ -39,6 +39,16 @@ class Fluid(msgspec.Struct):
     last: ReplicaLoad | None = None
 
 
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    replicas: int = 1
+    start_s: float = 30.0
+    policy: ScalePolicy = ScalePolicy()
+    seed: int = 1
+    noise: float = 1.0
+    gateways: bool = True
+    begin_s: float = 0.0
+
+
 class Second(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     arrived: float
@@ -56,27 +66,25 @@ class World:
     are not ready from being named by the actuator and from reporting, `deaf` drops every message.
     """
 
-    def __init__(
-        self, rate: Rate, *, replicas: int = 1, start_s: float = 30.0, policy: ScalePolicy | None = None,
-        seed: int = 1, noise: float = 1.0, gateways: bool = True, begin_s: float = 0.0,
-    ) -> None:  # fmt: skip
+    def __init__(self, rate: Rate, setup: Setup | None = None) -> None:
+        setup = setup or Setup()
         self.rate = rate
-        self.start_s = start_s
-        self.policy = policy or ScalePolicy()
-        self.gateways = gateways
-        self.replicas = {f"r{number:03}": Fluid(ready_at_s=begin_s) for number in range(replicas)}
+        self.start_s = setup.start_s
+        self.policy = setup.policy
+        self.gateways = setup.gateways
+        self.replicas = {f"r{number:03}": Fluid(ready_at_s=setup.begin_s) for number in range(setup.replicas)}
         self.seconds: list[Second] = []
         self.memory = PoolMemory()
-        self.now_s = begin_s
+        self.now_s = setup.begin_s
         self.breaks_starts = self.hides_starts = self.deaf = False
         self.started = 0
         self.cut_off = 0.0
-        self._random = random.Random(seed)
-        self._noise = noise
+        self._random = random.Random(setup.seed)
+        self._noise = setup.noise
         self._waiting = 0.0
         self._tally: Tally | None = None
         self._windows = DemandPolicy()
-        self._next = replicas
+        self._next = setup.replicas
         self._pool = "pool"
 
     def run(self, seconds: float) -> World:

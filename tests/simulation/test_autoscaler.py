@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from tests.simulation.scaling_world import CAPACITY, REQUEST_TOKENS, World, day, score
+from tests.simulation.scaling_world import CAPACITY, REQUEST_TOKENS, Setup, World, day, score
 
 ONE = CAPACITY / REQUEST_TOKENS
 """Requests/s that fill a replica."""
@@ -25,7 +25,7 @@ def reasons(world: World) -> str:
 def test_a_day_with_bursts_is_served_at_little_more_than_an_oracle_needs() -> None:
     """Four hours of its morning, in which the load doubles."""
     rate = day(40.0, seed=7)
-    world = World(rate, replicas=11, start_s=30.0, seed=7, noise=1.5, begin_s=18_000.0).run(14_400)
+    world = World(rate, Setup(replicas=11, start_s=30.0, seed=7, noise=1.5, begin_s=18_000.0)).run(14_400)
     found = score(world.seconds, rate, world.policy.need.utilisation)
     assert found.attained >= 0.97
     assert found.attained_requests >= 0.97
@@ -35,7 +35,7 @@ def test_a_day_with_bursts_is_served_at_little_more_than_an_oracle_needs() -> No
 
 
 def test_a_step_up_is_answered_within_seconds_and_by_the_right_number() -> None:
-    world = World(lambda now_s: 1.5 * ONE if now_s < 120 else 6.0 * ONE, replicas=2, start_s=30.0).run(600)
+    world = World(lambda now_s: 1.5 * ONE if now_s < 120 else 6.0 * ONE, Setup(replicas=2, start_s=30.0)).run(600)
     assert max(wishes(world)) <= 9
     assert next(s.at_s for s in world.seconds if s.decision.desired >= 6) <= 130
     assert all(second.wait_s < 1.0 for second in world.seconds[300:])
@@ -43,7 +43,7 @@ def test_a_step_up_is_answered_within_seconds_and_by_the_right_number() -> None:
 
 
 def test_a_step_down_is_followed_after_minutes_and_nobody_is_cut_off() -> None:
-    world = World(lambda now_s: 6.0 * ONE if now_s < 120 else 1.3 * ONE, replicas=8).run(1_500)
+    world = World(lambda now_s: 6.0 * ONE if now_s < 120 else 1.3 * ONE, Setup(replicas=8)).run(1_500)
     first = next(s.at_s for s in world.seconds if s.decision.desired < 8)
     assert 120 + 240 <= first <= 120 + 420
     assert (world.seconds[-1].serving, world.seconds[-1].there) == (2, 2)
@@ -52,7 +52,7 @@ def test_a_step_down_is_followed_after_minutes_and_nobody_is_cut_off() -> None:
 
 
 def test_c73_while_replicas_start_the_wish_stays_what_the_load_needs() -> None:
-    world = World(lambda now_s: 0.5 * ONE if now_s < 60 else 2.2 * ONE, start_s=120.0).run(180)
+    world = World(lambda now_s: 0.5 * ONE if now_s < 60 else 2.2 * ONE, Setup(start_s=120.0)).run(180)
     assert (wishes(world)[-1], world.started) == (3, 2)
     world.run(600)
     assert max(wishes(world)) <= 4
@@ -60,7 +60,7 @@ def test_c73_while_replicas_start_the_wish_stays_what_the_load_needs() -> None:
 
 
 def test_c73_without_gateways_the_queue_is_answered_once_and_again_only_after_it_has_helped() -> None:
-    world = World(lambda now_s: 2.2 * ONE, start_s=120.0, gateways=False).run(120)
+    world = World(lambda now_s: 2.2 * ONE, Setup(start_s=120.0, gateways=False)).run(120)
     assert (wishes(world), world.started) == ([1, 2], 1)
     assert "1 replicas are still starting" in reasons(world)
     world.run(1_000)
@@ -70,13 +70,13 @@ def test_c73_without_gateways_the_queue_is_answered_once_and_again_only_after_it
 
 def test_c73_if_pending_replicas_were_not_counted_they_would_be_started_every_second() -> None:
     """The fault planted: the actuator does not name what it starts."""
-    world = World(lambda now_s: 2.2 * ONE, start_s=120.0)
+    world = World(lambda now_s: 2.2 * ONE, Setup(start_s=120.0))
     world.hides_starts = True
     assert world.run(60).started > 50
 
 
 def test_replicas_that_never_become_ready_stop_counting_and_are_replaced_less_and_less_often() -> None:
-    world = World(lambda now_s: 2.2 * ONE, start_s=30.0)
+    world = World(lambda now_s: 2.2 * ONE, Setup(start_s=30.0))
     world.breaks_starts = True
     world.run(1_500)
     assert max(second.there for second in world.seconds) <= 4
@@ -89,7 +89,7 @@ def test_replicas_that_never_become_ready_stop_counting_and_are_replaced_less_an
 
 
 def test_a_load_that_returns_takes_back_the_replicas_that_still_drain() -> None:
-    world = World(lambda now_s: 3.0 * ONE if now_s < 60 else 0.5 * ONE, replicas=4)
+    world = World(lambda now_s: 3.0 * ONE if now_s < 60 else 0.5 * ONE, Setup(replicas=4))
     while not world.seconds or len(world.seconds[-1].decision.drain) == 0:
         world.run(1)
     began_s = world.now_s
@@ -100,7 +100,7 @@ def test_a_load_that_returns_takes_back_the_replicas_that_still_drain() -> None:
 
 
 def test_c66_a_gap_in_our_hearing_changes_nothing() -> None:
-    world = World(lambda now_s: 2.7 * ONE, replicas=4).run(60)
+    world = World(lambda now_s: 2.7 * ONE, Setup(replicas=4)).run(60)
     world.deaf = True
     world.run(60)
     world.deaf = False
@@ -111,7 +111,7 @@ def test_c66_a_gap_in_our_hearing_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("silence_s", "started"), [(2, 0), (20, 0), (40, 1)])
 def test_c66_one_silent_replica_keeps_its_place_until_it_is_lost(silence_s: int, started: int) -> None:
-    world = World(lambda now_s: 2.7 * ONE, replicas=4).run(60)
+    world = World(lambda now_s: 2.7 * ONE, Setup(replicas=4)).run(60)
     world.replicas["r001"].silent = True
     world.run(silence_s)
     world.replicas["r001"].silent = False
@@ -120,7 +120,7 @@ def test_c66_one_silent_replica_keeps_its_place_until_it_is_lost(silence_s: int,
 
 
 def test_a_burst_of_a_minute_leaves_no_lasting_fleet_behind() -> None:
-    world = World(lambda now_s: 8.0 * ONE if 120 <= now_s < 180 else 2.0 * ONE, replicas=3).run(1_500)
+    world = World(lambda now_s: 8.0 * ONE if 120 <= now_s < 180 else 2.0 * ONE, Setup(replicas=3)).run(1_500)
     assert max(wishes(world)) >= 8
     assert world.seconds[-1].there == 3
     assert len(wishes(world)) >= 3

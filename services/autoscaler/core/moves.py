@@ -135,8 +135,7 @@ def _drained(name: str, since_s: float, scene: Scene) -> bool:
         return True
     if silent_for_s(replica, scene.now_s) > scene.policy.silence.lost_after_s:
         return True
-    heard_since = replica.heard_at_s > since_s
-    return heard_since and replica.draining and replica.empty and drains_s >= policy.settle_s
+    return replica.draining and replica.empty and drains_s >= policy.settle_s
 
 
 def _lost_for_good(scene: Scene) -> tuple[str, ...]:

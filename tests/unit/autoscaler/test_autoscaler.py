@@ -309,6 +309,9 @@ async def test_a_customer_who_fills_a_replica_gets_merged_ones_and_keeps_them_ov
     await stage.seconds(10, capacity_tokens_per_s=640.0)
     assert (actuator.orders[-1].pool.pool_id, actuator.orders[-1].pool.merged) == (merged, record.key)
     assert len(actuator.there[merged]) == 2
+    await stage.broker.connect("registry").state(ADAPTER).delete(key_of("acme"))
+    await stage.seconds(10, capacity_tokens_per_s=640.0)
+    assert actuator.there[merged] == set()
     await stage.autoscaler.stop()
 
 

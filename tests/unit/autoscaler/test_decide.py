@@ -188,6 +188,33 @@ def test_a_leap_within_the_noise_waits_for_the_average() -> None:
     assert at(0.0, pool(replicas("r1"), demand=noisy), wants(1)).desired == 1
 
 
+def test_after_a_leap_nothing_is_taken_away_for_a_while() -> None:
+    leap = asked(1.0, requests_per_s_short=3.0 * asked(1.0).requests_per_s)
+    load = pool(replicas("r1"), existing=None, demand=leap)
+    memory = at(0.0, load, wants(1), QUICK).memory
+    calm = pool(replicas("r1", "r2", "r3"), existing=None, demand=asked(0.5))
+    settled = for_seconds(50, calm, memory, QUICK, begin=1)
+    assert (settled.desired, settled.reason) == (3, "1 would do, but the load has just leapt")
+    assert for_seconds(12, calm, settled.memory, QUICK, begin=51).desired == 1
+
+
+def test_what_a_leap_asked_for_is_remembered_as_long_as_any_need() -> None:
+    policy = ScalePolicy(pace=PacePolicy(down_hold_s=80.0, panic_s=1.0))
+    leap = asked(1.0, requests_per_s_short=3.0 * asked(1.0).requests_per_s)
+    memory = at(0.0, pool(replicas("r1"), existing=None, demand=leap), wants(1), policy).memory
+    calm = pool(replicas("r1", "r2", "r3"), existing=None, demand=asked(0.5))
+    held = for_seconds(75, calm, memory, policy, begin=1)
+    assert held.desired == 3
+    assert for_seconds(20, calm, held.memory, policy, begin=76).desired == 2
+
+
+def test_whoever_was_told_to_go_and_is_still_there_after_minutes_is_looked_at_anew() -> None:
+    memory = at(0.0, pool(replicas("r1", "r2"), wanted=True), wants(1, removing={"r2": -100.0}), QUICK).memory
+    assert memory.removing == {"r2": -100.0}
+    assert at(21.0, pool(replicas("r1", "r2")), memory, QUICK).serving == 1
+    assert at(22.0, pool(replicas("r1", "r2")), at(21.0, pool(replicas("r1", "r2")), memory, QUICK).memory).serving == 2
+
+
 def test_limits_say_so() -> None:
     load = pool(replicas("r1"), demand=asked(9.0))
     capped = at(0.0, load, wants(1), ScalePolicy(max_replicas=4))

@@ -86,3 +86,9 @@ def test_tokens_and_slots_are_limits_of_their_own() -> None:
 def test_late_first_tokens_ask_for_one_more(load: float, short: float, long: float, replicas_needed: float) -> None:
     found = needs(pool(replicas("r1"), demand=asked(load, late_share_short=short, late_share=long)))
     assert found.symptom.replicas == replicas_needed
+
+
+def test_late_first_tokens_behind_a_queue_ask_for_nothing_that_the_queue_does_not() -> None:
+    waiting = replicas("r1", queue_depth=40, queued_tokens=40_000)
+    found = needs(pool(waiting, demand=asked(0.9, late_share_short=1.0, late_share=1.0)))
+    assert found.symptom.reason == "4000 queued tokens are 6.2 s of work"
