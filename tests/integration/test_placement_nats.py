@@ -223,16 +223,6 @@ async def test_a_standby_follows_a_paused_leader_and_the_paused_one_a_killed_one
                 assert written == sorted(written)
 
 
-async def test_a_clean_stop_hands_the_role_over_at_once(server: NatsServer, within: Within) -> None:
-    async with within(60), Watcher(server) as watcher, reporting(watcher.worker, "r1"), standing(server) as second:
-        await second.says("placement leads")
-        async with standing(server) as third:
-            second.process.terminate()
-            await third.says("the lease was given up")
-            await watcher.epoch(2)
-            assert (await watcher.fleet()).epoch == 2
-
-
 async def test_a_restarted_bus_loses_nothing(server: NatsServer, within: Within) -> None:
     async with within(60), Watcher(server) as watcher, placement(server), reporting(watcher.worker, "r1") as replica:
         await watcher.put("a")
