@@ -23,7 +23,7 @@ import msgspec
 
 from loadtest.report import Figure, table, write_report
 from loadtest.routing_load import POOL, Plan, RoutingLoad
-from services.gateway.app import RANKED_AHEAD
+from services.gateway.core.fleet import AHEAD_AT_ONCE
 from services.gateway.core.question import STRATEGIES, Choice, Question, RoutingPolicy
 from services.gateway.core.routing import route
 from shared.messages.identity import AdapterKey
@@ -81,7 +81,7 @@ def measure(
             leaves_at_s = None
         if now_s >= tick_at_s:
             tick_at_s += TICK_S
-            load.fleet.rank_ahead(RANKED_AHEAD)
+            load.fleet.rank_ahead(AHEAD_AT_ONCE)
         tokens, draw = chance.randint(200, 1_800), chance.random()
         question = Question(adapter=adapter, pool_ids=(POOL,), tokens=tokens, merged_pool_ids=(f"{POOL}-m{number}",))
         wall_ns, began_ns = time.perf_counter_ns(), time.thread_time_ns()

@@ -12,14 +12,12 @@ from services.gateway.core import refusal
 from services.gateway.core.chat import ChatRequest
 from services.gateway.core.completion import Heading
 from services.gateway.core.directory import Caller, Listed
+from services.gateway.core.fleet import AHEAD_AT_ONCE
 from services.gateway.core.refusal import Refusal
 from services.gateway.following import Audience, Following
 from services.gateway.records import RequestRecord
 from shared.messages.reports import GatewayReport
 from shared.messages.usage import BASE
-
-RANKED_AHEAD = 500
-"""Adapters ranked at each tick after a membership changed, until all are: a few milliseconds' work."""
 
 
 class Draws(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +93,7 @@ class Gateway:
     async def tick(self) -> None:
         """Deadlines, several times a second."""
         self._conversations.tick()
-        self._desk.fleet.rank_ahead(RANKED_AHEAD)
+        self._desk.fleet.rank_ahead(AHEAD_AT_ONCE)
         self._replicas.tick(hearing=self._following.current)
 
     async def report(self) -> None:

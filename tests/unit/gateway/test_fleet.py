@@ -175,3 +175,12 @@ def test_nobody_is_forgotten_for_what_was_said_while_this_gateway_heard_nothing(
     fleet.on_deaf(700.0)
     assert fleet.forget_older_than(100.0) == []
     assert fleet.forget_older_than(701.0) == ["r0", "r1"]
+
+
+def test_names_that_were_only_ever_named_are_forgotten(fleet: Fleet) -> None:
+    fleet.put_membership(POOL, samples.membership(member("r0"), member("r1"), member("r2")))
+    fleet.put_membership(POOL, samples.membership(member("r0"), member("r1")))
+    fleet.sends("r3").ended("unknown")
+    fleet.sends("r4").sent("a", 50)
+    fleet.forget_older_than(-1.0)
+    assert set(fleet._replicas) == {"r0", "r1", "r4"}
