@@ -15,7 +15,7 @@ from shared.messages.reports import ReplicaReport, Residency, fold_residency
 
 DEFAULT_OWNERS = 2
 AHEAD_AT_ONCE = 500
-"""Adapters ranked in a row while other work waits, a few milliseconds: at each tick, for as long as any are expected."""
+"""Adapters ranked while other work waits, for a few milliseconds: at each tick, for as long as any are expected."""
 _NOBODY: frozenset[str] = frozenset()
 _USUAL = QuarantinePolicy()
 
