@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable
 
 from services.gateway.core.pool import Pool
 from services.gateway.core.quarantine import Quarantine, QuarantinePolicy
 from services.gateway.core.replica import Replica, Seat
+from services.gateway.core.residents import Residents
 from services.gateway.core.sends import Sends
 from shared.messages.desired import Membership, OwnerCount
 from shared.messages.identity import AdapterKey
-from shared.messages.reports import ReplicaReport, Residency, fold_residency
+from shared.messages.reports import ReplicaReport, Residency
 
 DEFAULT_OWNERS = 2
 AHEAD_AT_ONCE = 500
 """Adapters ranked while other work waits, for a few milliseconds: at each tick, for as long as any are expected."""
-_NOBODY: frozenset[str] = frozenset()
 _USUAL = QuarantinePolicy()
 
 
@@ -33,8 +33,7 @@ class Fleet:
         """When each report ceases to count, oldest first."""
         self._heard_at_s: dict[str, float] = {}
         self._deaf_until_s = 0.0
-        self._resident: dict[AdapterKey, set[str]] = {}
-        """The replicas that said last that they have the adapter in a slot."""
+        self._residents = Residents()
         self._quarantine = Quarantine(quarantine)
 
     def put_membership(self, pool_id: str, membership: Membership | None) -> None:
@@ -74,12 +73,8 @@ class Fleet:
 
     def on_residency(self, message: Residency, now_s: float) -> None:
         self.on_heard(message.replica_id, now_s)
-        replica = self._replica(message.replica_id)
-        before = replica.residency
-        replica.residency = fold_residency(before, message)
-        if replica.residency is not before:
-            self._hold(replica.replica_id, _slots(before.tiers), _slots(replica.residency.tiers))
-            self._quarantine.healed(replica.replica_id, _slots(_said(message)))
+        in_slots = self._residents.hear(self._replica(message.replica_id), message)
+        self._quarantine.healed(message.replica_id, in_slots)
 
     def expect(self, pool_id: str, adapter_id: str) -> None:
         """The adapter may be asked for soon."""
@@ -114,7 +109,7 @@ class Fleet:
             del self._heard_at_s[name]
             self._quarantine.forget(name)
             replica = self._replica(name)
-            self._hold(name, _slots(replica.residency.tiers), set())
+            self._residents.forget(replica)
             replica.forget()
         for name, replica in list(self._replicas.items()):
             if name not in self._heard_at_s and not replica.seats and not replica.sends.promised_tokens:
@@ -144,7 +139,7 @@ class Fleet:
 
     def resident(self, pool: Pool, adapter: AdapterKey) -> list[Seat]:
         """The pool's seats whose replicas have the adapter in a slot, in order of their ids."""
-        named = (pool.seats.get(name) for name in sorted(self._resident.get(adapter, _NOBODY)))
+        named = (pool.seats.get(name) for name in sorted(self._residents.of(adapter)))
         return [seat for seat in named if seat is not None and seat.replica.tier(adapter) == "gpu"]
 
     def quarantined(self, adapter: AdapterKey, now_s: float) -> frozenset[str]:
@@ -158,20 +153,3 @@ class Fleet:
         if replica is None:
             replica = self._replicas[replica_id] = Replica(replica_id, self._fresh_s)
         return replica
-
-    def _hold(self, replica_id: str, before: Set[AdapterKey], after: Set[AdapterKey]) -> None:
-        for adapter in before - after:
-            holders = self._resident[adapter]
-            holders.discard(replica_id)
-            if not holders:
-                del self._resident[adapter]
-        for adapter in after - before:
-            self._resident.setdefault(adapter, set()).add(replica_id)
-
-
-def _slots(tiers: Mapping[AdapterKey, str]) -> Set[AdapterKey]:
-    return {adapter for adapter, tier in tiers.items() if tier == "gpu"}
-
-
-def _said(message: Residency) -> dict[AdapterKey, str]:
-    return {AdapterKey(adapter_id=entry.adapter_id, digest=entry.digest): entry.tier for entry in message.entries}

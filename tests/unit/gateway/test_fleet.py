@@ -184,3 +184,24 @@ def test_names_that_were_only_ever_named_are_forgotten(fleet: Fleet) -> None:
     fleet.sends("r4").sent("a", 50)
     fleet.forget_older_than(-1.0)
     assert set(fleet._replicas) == {"r0", "r1", "r4"}
+
+
+def test_who_has_it_in_a_slot_follows_every_kind_of_message(fleet: Fleet) -> None:
+    [pool] = fleet.pools([POOL], 0.0)
+
+    def resident() -> list[str]:
+        return [seat.replica_id for seat in fleet.resident(pool, ADAPTER)]
+
+    fleet.on_residency(samples.residency("r1", "gpu"), 0.0)
+    fleet.on_residency(samples.residency("r0", "gpu"), 0.0)
+    assert resident() == ["r0", "r1"]
+    fleet.on_residency(samples.residency("r0", "ram", sequence=2, snapshot=False), 0.0)
+    assert resident() == ["r1"]
+    fleet.on_residency(samples.residency("r0", "gpu", sequence=2, snapshot=False), 0.0)
+    assert resident() == ["r1"], "repeated, so old"
+    fleet.on_residency(samples.residency("r1", "gpu", sequence=2, entries=()), 0.0)
+    assert resident() == []
+    fleet.on_residency(samples.residency("r1", "gpu", sequence=3, snapshot=False), 0.0)
+    fleet.on_residency(samples.residency("r1", "ram", incarnation="r1-2", snapshot=False), 0.0)
+    fleet.on_report(report("r1", incarnation="r1-2"), 0.0)
+    assert resident() == []
