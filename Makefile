@@ -144,6 +144,10 @@ bench: $(INSTALLED) ## measure this machine into reports/bench.json
 bench-engine: $(INSTALLED) ## our engine beside others, into reports/engine.json
 	@$(PYTHON) -m loadtest.engine_bench
 
+.PHONY: bench-placement
+bench-placement: $(INSTALLED) ## how long placement thinks about 100,000 adapters on 1,000 replicas, into reports/placement.json
+	@OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.placement_bench
+
 .PHONY: bench-registry
 bench-registry: $(INSTALLED) ## the registry's database with 20,000 adapters and 10 million requests, into reports/registry.json
 	@$(PYTHON) -m loadtest.registry_scale

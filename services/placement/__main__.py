@@ -7,6 +7,9 @@ import secrets
 
 from services.placement.app import TURN_S, Placement, PlacementPolicy
 from services.placement.core.membership import MembershipPolicy
+from services.placement.core.needs import NeedPolicy
+from services.placement.core.owners import ChurnPolicy
+from services.placement.core.pressure import ThrashPolicy
 from services.placement.core.tick import TickPolicy
 from services.placement.io.desk import Desk, Ledgers
 from services.placement.io.heard import Heard
@@ -32,6 +35,13 @@ def policy_of(settings: Settings) -> PlacementPolicy:
                 lost_grace_s=settings.lost_grace_s,
                 starting_grace_s=settings.starting_grace_s,
             ),
+            need=NeedPolicy(
+                target_share=settings.target_share,
+                tokens_per_s=settings.replica_tokens_per_s,
+                hold_s=settings.shrink_after_s,
+            ),
+            churn=ChurnPolicy(moves=settings.moves_per_s),
+            thrash=ThrashPolicy(evictions_per_min=settings.evictions_per_min),
             owners=settings.owners,
             refresh_s=settings.refresh_s,
         ),

@@ -196,6 +196,7 @@ class Placement:
             _log.info("placement changes", reason=reason)
         self._meters.judged(decision.memory.standings)
         self._meters.planned(decision.plans)
+        self._meters.pooled(decision.memory.pools)
 
     def _fleet(self, question: AskFleet) -> FleetView:
         facts = self._heard.facts()

@@ -26,8 +26,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How often plans follow what replicas really hold, and what is stored is read anew, when nothing else
     changes."""
 
+    target_share: float = 0.7
+    """How much of what a replica can do one customer's traffic should take of each of its owners."""
+    replica_tokens_per_s: float = 640.0
+    """What a replica can do, until one has measured it."""
+    shrink_after_s: float = 60.0
+    """How long one owner fewer must have been enough before there is one fewer."""
+    moves_per_s: int = 64
+    """New adapters that a replica is given each second, besides those of a lost replica."""
+    evictions_per_min: float = 60.0
+    """A replica that evicts more for some seconds gets help, or the autoscaler a wish."""
+
     def __post_init__(self) -> None:
         if self.owners < 1:
             raise ValueError("OWNERS must be at least 1, or nobody would hold any adapter")
         if not 0 < self.lost_after_s < self.lost_grace_s:
             raise ValueError("LOST_AFTER_S must be above 0 and below LOST_GRACE_S")
+        if not 0 < self.target_share <= 1:
+            raise ValueError("TARGET_SHARE must be above 0 and at most 1")
+        if self.replica_tokens_per_s <= 0:
+            raise ValueError("REPLICA_TOKENS_PER_S must be above 0")
+        if self.moves_per_s < 1:
+            raise ValueError("MOVES_PER_S must be at least 1, or no replica would be given anything new")

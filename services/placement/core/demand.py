@@ -19,8 +19,8 @@ from shared.messages.usage import BASE
 _MADE_GOOD = 5
 """So many lost messages are made good; what a gateway did in a longer absence is not guessed at."""
 
-_SILENCE_S = 3.0
-"""A longer silence of all gateways is time of which nothing is known."""
+_SILENCE_S = 12.0
+"""A gateway to which nothing happens says so every 10 s. A longer silence of all is time of which nothing is known."""
 
 _DUE_S = 1.0
 """The next message is due by then: until it is, the last one says how it is now."""

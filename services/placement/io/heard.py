@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from services.placement.core import demand
@@ -44,8 +44,9 @@ class Heard:
         self._seen: dict[str, Seen] = {}
         self._residency: dict[str, ResidencyView] = {}
         self._adapters: dict[Ids, AdapterRecord] = {}
-        self._by_key: dict[AdapterKey, AdapterRecord] | None = {}
-        """The same by key; None once it is out of date."""
+        self._by_key: dict[AdapterKey, AdapterRecord] = {}
+        self._told: Mapping[AdapterKey, AdapterRecord] | None = {}
+        """The same as it was last handed out; None once it is out of date."""
         self._models: dict[Ids, BaseModelRecord] = {}
         self._drained: set[str] = set()
         self._traffic: dict[str, PoolTraffic] = {}
@@ -77,12 +78,12 @@ class Heard:
         for replica_id in [name for name, seen in self._seen.items() if is_forgotten(seen, now_s, self._policy)]:
             del self._seen[replica_id]
             self._residency.pop(replica_id, None)
-        if self._by_key is None:
-            self._by_key = {record.key: record for record in self._adapters.values()}
+        if self._told is None:
+            self._told = dict(self._by_key)
         return Facts(
             now_s=now_s,
             real_s=self._listening.real_s(self._clock.now_s()),
-            adapters=self._by_key,
+            adapters=self._told,
             rank_classes=rank_classes_of(self._models.values()),
             seen=dict(self._seen),
             drained=frozenset(self._drained),
@@ -111,8 +112,14 @@ class Heard:
         self._activity = demand.fold(self._activity, message, self._time_s(), self._demand_policy)
 
     async def _on_adapter(self, change: Change[AdapterRecord]) -> None:
-        if _follow(self._adapters, change):
-            self.changed, self._by_key = True, None
+        before = self._adapters.get(change.ids)
+        if not _follow(self._adapters, change):
+            return
+        if before is not None:
+            del self._by_key[before.key]
+        if change.value is not None:
+            self._by_key[change.value.key] = change.value
+        self.changed, self._told = True, None
 
     async def _on_model(self, change: Change[BaseModelRecord]) -> None:
         self.changed |= _follow(self._models, change)

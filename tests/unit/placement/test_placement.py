@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from typing import Any
+
 import msgspec
 import pytest
 
+from services.placement import app
 from services.placement.app import PlacementPolicy
+from services.placement.core.tick import Decision, on_tick
 from shared.bus.port import BusUnavailable
 from shared.contracts.catalog import (
     ADAPTER,
@@ -237,3 +243,23 @@ async def test_an_unknown_adapter_has_no_owner_and_a_reason(stage: Stage) -> Non
     question = AskOwners(adapter_id="who", digest=key_of("who"), pool_id=POOL)
     owners = await stage.registry.ask(OWNERS, question, timeout_s=1.0)
     assert (owners.replica_ids, owners.reason) == ((), "adapter who is not on record as verified")
+
+
+async def test_a_long_decision_leaves_the_loop_to_others(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision waits for a word from the loop: on the loop itself it would wait in vain."""
+    said, heard = threading.Event(), []
+
+    def decides(*asked: Any) -> Decision:
+        heard.append(said.wait(timeout=5.0))
+        return on_tick(*asked)
+
+    monkeypatch.setattr(app, "_LONG_PAIRS", 0)
+    monkeypatch.setattr(app, "on_tick", decides)
+    await stage.add_replica("r1")
+    await stage.put(adapter("a"))
+    await stage.place()
+    await stage.second()
+    asyncio.get_running_loop().call_soon(said.set)
+    await stage.second()
+    assert heard == [True]
+    assert stage.replicas["r1"].tiers == {"a": "gpu"}

@@ -10,7 +10,13 @@ from shared.runtime.settings import SettingsError, read
 
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
-    [("OWNERS", "0", "OWNERS must be at least 1"), ("LOST_AFTER_S", "60", "LOST_AFTER_S must be above 0 and below")],
+    [
+        ("OWNERS", "0", "OWNERS must be at least 1"),
+        ("LOST_AFTER_S", "60", "LOST_AFTER_S must be above 0 and below"),
+        ("TARGET_SHARE", "1.5", "TARGET_SHARE must be above 0 and at most 1"),
+        ("REPLICA_TOKENS_PER_S", "0", "REPLICA_TOKENS_PER_S must be above 0"),
+        ("MOVES_PER_S", "0", "MOVES_PER_S must be at least 1"),
+    ],
 )
 def test_what_cannot_work_is_refused(name: str, value: str, sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
