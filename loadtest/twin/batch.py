@@ -19,8 +19,9 @@ from loadtest.twin.agenda import Agenda
 from loadtest.twin.cache import Cache
 from loadtest.twin.sequence import BLOCK_TOKENS, BatchShape, Sequence
 from loadtest.twin.timing import MeasuredTable, StepTable
+from services.replica_worker.core.effect import probe_prompt
 
-PROBE_TOKENS = 4
+PROBE_TOKENS = len(probe_prompt(vocabulary_size=32_000))
 """Of the probe that proves a load, in a row of its own beside the others."""
 
 
