@@ -150,4 +150,4 @@ def test_with_too_few_slots_requests_wait_as_long_as_at_the_real_worker(tmp_path
             waits[whose] += [time.first_s - at_s for time, at_s in zip(times, asked_s, strict=True)]
     assert median(waits["twin"]) == pytest.approx(median(waits["worker"]), abs=STEP_S)
     assert fmean(waits["twin"]) == pytest.approx(fmean(waits["worker"]), rel=0.15)
-    assert fmean(waits["twin"]) > 2 * median(waits["twin"]), "there must be something to wait for"
+    assert fmean(waits["twin"]) > 1.5 * median(waits["twin"]), "there must be something to wait for"
