@@ -27,7 +27,7 @@ from services.autoscaler.core.policy import ScalePolicy
 
 PLOTS = REPORTS.parent / "docs/plots"
 PEAK_PER_S = 16.0
-CUSTOMERS = 2_000
+CUSTOMERS = 500
 START_S = 30.0
 """Base model 14 s at 1 GB/s, and as long again for the process and its first adapters."""
 POLICY = ScalePolicy(min_replicas=2, max_replicas=24)

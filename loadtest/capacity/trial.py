@@ -18,7 +18,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """The same traffic for the same seed. Nothing that arrives in the first `warm_up_s` counts."""
 
     for_s: float = 300.0
-    warm_up_s: float = 30.0
+    warm_up_s: float = 75.0
     seed: int = 1
     lengths: RecordedLengths | None = None
     """Instead of every prompt and answer being of average length."""
@@ -32,7 +32,7 @@ def trial(minutes: float, seed: int, trace: Path | None) -> Trial:
         lengths = None if trace is None else read_trace(trace).lengths()
     except TraceUnreadable as error:
         raise NotPlannable(str(error)) from error
-    return Trial(for_s=60 * minutes, warm_up_s=min(30.0, 12 * minutes), seed=seed, lengths=lengths)
+    return Trial(for_s=60 * minutes, warm_up_s=min(120.0, 15 * minutes), seed=seed, lengths=lengths)
 
 
 def asked_of(question: Question, trial: Trial) -> Question:

@@ -31,6 +31,7 @@ class RoutingRun(msgspec.Struct, frozen=True, kw_only=True):
 
 def routing_page(runs: Sequence[RoutingRun], objective_s: float, intro: str, conditions: dict[str, str]) -> Page:
     """`runs` of every strategy at every number of adapters; curves and tiers are those of the middle number."""
+    runs = [msgspec.structs.replace(run, strategy=run.strategy.replace("_", " ")) for run in runs]
     sizes = sorted({run.adapters for run in runs})
     middle = sizes[len(sizes) // 2]
     shown = [run for run in runs if run.adapters == middle]
