@@ -21,7 +21,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     replicas: int = 200
     adapters: int = 10_000
-    decisions: int = 60_000
+    decisions: int = 20_000
     rate: float = 400.0
     rows: int = 32
     slots: int = 250
