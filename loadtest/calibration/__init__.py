@@ -1,0 +1,1 @@
+"""How long things take on a real replica, measured by asking it, for the twin."""
