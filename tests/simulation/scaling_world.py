@@ -117,11 +117,11 @@ class World:
         self.now_s += 1.0
 
     def _finish(self) -> float:
-        """Tokens of this second; the requests that end free their rows."""
-        tokens = sum(replica.running for replica in self.replicas.values()) / STEP_S
+        """Tokens of this second: as many as belong to the requests that end. They free their rows."""
+        before = sum(replica.running for replica in self.replicas.values())
         for replica in self.replicas.values():
             replica.running *= math.exp(-1.0 / _STAY_S)
-        return tokens
+        return (before - sum(replica.running for replica in self.replicas.values())) * REQUEST_TOKENS
 
     def _admit(self, arrived: float, serving: list[Fluid]) -> float:
         free = sum(ROWS - replica.running for replica in serving)

@@ -21,11 +21,12 @@ class DemandPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sums(msgspec.Struct, frozen=True, kw_only=True):
-    """Fading sums over one window."""
+    """Fading sums over one window. `late` are first tokens after the objective, `refused` those that never came."""
 
     requests: float = 0.0
     answered: float = 0.0
     late: float = 0.0
+    refused: float = 0.0
     tokens: float = 0.0
     messages: float = 0.0
     squares: float = 0.0
@@ -43,14 +44,15 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_pool(said: PoolActivity) -> Sums:
-    """Refused requests are no demand: a customer beyond its limits must not grow the fleet."""
+    """Requests that the fleet had to refuse are demand as well: somebody wanted them served."""
     return Sums(
-        requests=max(0, said.requests - said.refused),
+        requests=said.requests,
         answered=said.first_tokens,
         late=said.late_first_tokens,
+        refused=said.refused,
         tokens=said.tokens,
         messages=1.0,
-        squares=(said.requests - said.refused) ** 2,
+        squares=said.requests**2,
     )
 
 
@@ -98,6 +100,7 @@ def _plus(sums: Sums, more: Sums, windows: float) -> Sums:
         requests=kept * sums.requests + more.requests,
         answered=kept * sums.answered + more.answered,
         late=kept * sums.late + more.late,
+        refused=kept * sums.refused + more.refused,
         tokens=kept * sums.tokens + more.tokens,
         messages=kept * sums.messages + more.messages,
         squares=kept * sums.squares + more.squares,
@@ -110,16 +113,16 @@ def _covered_s(age_s: float, window_s: float) -> float:
 
 
 def _noise(long: Sums, age_s: float, policy: DemandPolicy) -> float:
-    """The standard error of a rate over the short window, from how widely the messages of minutes spread. A fading
-    sum averages over twice its window."""
-    if long.messages < 2.0:
-        return 0.0
-    mean = long.requests / long.messages
-    variance = max(0.0, long.squares / long.messages - mean * mean)
-    messages_per_s = long.messages / _covered_s(age_s, policy.long_s)
-    return math.sqrt(variance * messages_per_s / (2.0 * policy.short_s))
+    """The standard error of a rate over the short window, from how widely the messages of minutes spread: as many
+    gateways as messages a second share the arrivals. A fading sum averages over twice its window."""
+    covered_s = _covered_s(age_s, policy.long_s)
+    mean, squares = long.requests / covered_s, long.squares / covered_s
+    # A gateway with nothing to say of a pool is silent: below one message a second the others were zeros.
+    gateways = max(1.0, long.messages / covered_s)
+    return math.sqrt(max(0.0, squares - mean * mean / gateways) / (2.0 * policy.short_s))
 
 
 def _share(sums: Sums) -> float:
-    """Of first tokens that were late; of next to none, nothing can be said."""
-    return sums.late / sums.answered if sums.answered >= 1.0 else 0.0
+    """Of requests whose first token was late or never came; of next to none, nothing can be said."""
+    waited = sums.answered + sums.refused
+    return (sums.late + sums.refused) / waited if waited >= 1.0 else 0.0

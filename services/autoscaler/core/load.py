@@ -35,10 +35,10 @@ class ReplicaLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What arrived at all gateways for one pool; refused requests are not counted. `heard` is false while no
+    """What arrived at all gateways for one pool. `heard` is false while no
     gateway has said anything: the figures mean nothing then. `requests_per_s_short` and `late_share_short` are
     over some seconds, `requests_per_s` over about a minute, the rest over some minutes; `tokens_per_s` are the
-    completion tokens that customers got."""
+    completion tokens that customers got. A request that the fleet refused counts as asked for, and as late."""
 
     heard: bool = False
     requests_per_s: float = 0.0

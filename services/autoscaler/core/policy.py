@@ -65,7 +65,7 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long new replicas may show what they do before symptoms are believed again."""
     down_hold_s: float = 240.0
     """For how long fewer must have been enough. Shorter costs reversals and saves nothing; longer pays for bursts that
-    do not come again: 1.13, 1.13, 1.14 times the oracle's hours at 180, 240, 300 s."""
+    do not come again: 1.12, 1.12, 1.13 times the oracle's hours at 180, 240, 360 s."""
     down_step_s: float = 30.0
     down_share: float = 0.15
     """Of a pool leaves in one step, at least one replica: each takes its share of the adapters' places with it."""

@@ -49,9 +49,20 @@ def test_whoever_falls_silent_asks_for_less_and_less() -> None:
     assert demand_of(tally, now_s + 60.0, WINDOWS).requests_per_s_short < 0.1
 
 
-def test_refused_requests_are_no_demand() -> None:
-    tally = heard(None, said(10, refused=4), 1.0, 0.0, WINDOWS)
-    assert demand_of(tally, 0.0, WINDOWS).requests_per_s == pytest.approx(6.0, rel=0.07)
+def test_what_the_fleet_had_to_refuse_was_asked_for_and_came_too_late() -> None:
+    said = of_pool(PoolActivity(requests=10, refused=4, first_tokens=6, late_first_tokens=1, tokens=600))
+    demand = demand_of(heard(None, said, 1.0, 0.0, WINDOWS), 0.0, WINDOWS)
+    assert demand.requests_per_s == pytest.approx(10.0, rel=0.07)
+    assert (demand.tokens_per_request, demand.late_share) == (100.0, 0.5)
+
+
+def test_a_pool_that_is_rarely_mentioned_was_quiet_in_between() -> None:
+    tally: Tally | None = None
+    for second in range(0, 600, 10):
+        tally = heard(tally, said(1), 1.0, float(second), WINDOWS)
+    demand = demand_of(tally, 600.0, WINDOWS)
+    assert demand.requests_per_s == pytest.approx(0.1, rel=0.2)
+    assert demand.noise_per_s_short == pytest.approx(math.sqrt(0.1 / 16.0), rel=0.15)
 
 
 def test_before_anybody_said_anything_nothing_is_known() -> None:

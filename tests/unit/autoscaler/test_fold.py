@@ -51,8 +51,8 @@ def test_demand_and_pressure_are_those_of_the_pool() -> None:
     )
     load = loads(facts, 0.0, WINDOWS)[POOL]
     assert (load.pressure_replicas, load.pressure_reason) == (5, "too many adapters")
-    assert load.demand.requests_per_s == pytest.approx(36.0, rel=0.1)
-    assert (load.demand.tokens_per_request, load.demand.late_share) == (250.0, 0.25)
+    assert load.demand.requests_per_s == pytest.approx(40.0, rel=0.1)
+    assert (load.demand.tokens_per_request, load.demand.late_share) == (250.0, pytest.approx(13 / 40))
 
 
 @pytest.mark.parametrize(("age_s", "silent"), [(3.0, ()), (3.1, ("r1",)), (30.0, ("r1",)), (30.1, ())])
