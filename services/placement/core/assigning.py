@@ -34,8 +34,8 @@ def kept_while_draining(standings: Mapping[str, Standing], records: Catalog, sto
     kept = {}
     for name, standing in standings.items():
         if standing.phase == "draining":
-            live = {record.key for record in records.pools.get(standing.pool_id, {}).values()}
-            kept[name] = Kept(standing.pool_id, tuple(still_held(stored.values(), name, live)))
+            placed = records.pools.get(standing.pool_id, {})
+            kept[name] = Kept(standing.pool_id, tuple(still_held(stored.values(), name, placed)))
     return kept
 
 

@@ -92,12 +92,16 @@ def heard_share(demand: Demand, now_s: float, policy: DemandPolicy) -> float:
     return demand.heard * (_fade(silence_s, policy.long_half_life_s) if silence_s > _SILENCE_S else 1.0)
 
 
-def rates(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> dict[str, Rate]:
-    """By adapter id, of everybody who asked for anything lately. Where a fleet is full, fewer tokens are passed on
-    than are asked for: then the requests tell, at as many tokens as answers have had."""
+def rates(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy, at_least: float = 0.0) -> dict[str, Rate]:
+    """By adapter id, of everybody who may ask for `at_least` so many tokens a second. Where a fleet is full, fewer
+    tokens are passed on than are asked for: then the requests tell, at as many tokens as answers have had."""
     traces = demand.traces.get(pool_id, {})
     usual_tokens = _tokens_per_answer(traces.values(), 0.0)
-    return {adapter_id: _rate(trace, usual_tokens, now_s, policy) for adapter_id, trace in traces.items()}
+    return {
+        adapter_id: _rate(trace, usual_tokens, now_s, policy)
+        for adapter_id, trace in traces.items()
+        if trace.tokens_per_s * _TRUSTED >= at_least
+    }
 
 
 def steady(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> dict[str, float]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
 import msgspec
 
-from shared.messages.desired import AssignedAdapter, AssignmentShard
-from shared.messages.identity import AdapterKey
+from shared.messages.desired import AdapterRecord, AssignedAdapter, AssignmentShard
 
 SHARD_LIMIT = 2_000
 
@@ -60,8 +59,11 @@ def differences(stored: Mapping[ShardKey, AssignmentShard], wanted: Mapping[Shar
     )
 
 
-def still_held(stored: Iterable[AssignmentShard], replica_id: str, live: Set[AdapterKey]) -> list[AssignedAdapter]:
-    """What a draining replica keeps: what it was last assigned, less the adapters that are gone.
+def still_held(
+    stored: Iterable[AssignmentShard], replica_id: str, records: Mapping[str, AdapterRecord]
+) -> list[AssignedAdapter]:
+    """What a draining replica keeps: what it was last assigned, less the adapters that are gone from the `records` of
+    those that are to be placed.
 
     Shards of two cuts may stand side by side if placement stopped between two writes: an id counts once.
     """
@@ -70,7 +72,7 @@ def still_held(stored: Iterable[AssignmentShard], replica_id: str, live: Set[Ada
         for shard in stored
         if shard.replica_id == replica_id
         for adapter in shard.adapters
-        if AdapterKey(adapter_id=adapter.adapter_id, digest=adapter.digest) in live
+        if adapter.adapter_id in records and records[adapter.adapter_id].digest == adapter.digest
     }
     return list(held.values())
 

@@ -88,7 +88,7 @@ def on_tick(memory: Memory, facts: Facts, stored: Stored, policy: TickPolicy, ep
     """To be called whenever something may have changed, and every second; `stored` must hold what earlier decisions
     have written. Facts that have not changed should be the same objects: that is how it is known."""
     if memory.epoch != epoch:  # somebody else may have written since: begin with what is there
-        memory = msgspec.structs.replace(memory, pools={}, shards={}, planned_at_s=_NEVER_S)
+        memory = Memory(standings=memory.standings, catalog=memory.catalog)
     judged = decide.judge_all(facts, policy.membership)
     known = weights.recall(stored.memberships.values()) if memory.weights is None else memory.weights
     weighed = weights.weigh(known, judged, facts.seen, facts.now_s, policy.weight)
@@ -182,6 +182,7 @@ def _now(pool_id: str, now: _Turn, policy: TickPolicy) -> PoolNow:
     facts = now.facts
     members = {s.replica_id: s.member for s in now.standings.values() if s.pool_id == pool_id and s.owns}
     heats = now.heats.get(pool_id)
+    share = needs.share_tokens_per_s(members, facts.seen, policy.need)
     return PoolNow(
         pool_id=pool_id,
         now_s=facts.now_s,
@@ -189,8 +190,8 @@ def _now(pool_id: str, now: _Turn, policy: TickPolicy) -> PoolNow:
         members=members,
         held=facts.held,
         heats=heats.classes if heats else {},
-        rates=demand.rates(facts.activity, pool_id, facts.now_s, policy.demand),
-        share=needs.share_tokens_per_s(members, facts.seen, policy.need),
+        rates=demand.rates(facts.activity, pool_id, facts.now_s, policy.demand, share),
+        share=share,
         evictions_per_min={name: _evictions_per_min(facts.seen[name]) for name in members},
         anew=now.is_due,
     )

@@ -79,6 +79,6 @@ def test_no_reader_misses_an_adapter_while_shards_are_cut_anew(before: int, afte
 def test_a_draining_replica_keeps_what_still_exists_and_each_once() -> None:
     whole = cut([assigned("a"), assigned("b"), assigned("gone")])
     halves = cut([assigned("a"), assigned("b"), assigned("gone")], limit=2)
-    live = {adapter(name).key for name in ("a", "b", "new")}
-    kept = still_held([*whole.values(), *halves.values()], "r1", live)
+    placed = {name: adapter(name) for name in ("a", "b", "new")}
+    kept = still_held([*whole.values(), *halves.values()], "r1", placed)
     assert sorted(found.adapter_id for found in kept) == ["a", "b"]
