@@ -178,6 +178,11 @@ isolation: $(INSTALLED) ## ten thousand requests, each with its own adapter's ma
 	OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.isolation --model "$$model" --requests $(or $(REQUESTS),$$requests) \
 	  --planted tests.support.sabotage
 
+.PHONY: simulate
+simulate: $(INSTALLED) ## a fleet of the specification in virtual time; PRESET=fleet-b REPLICAS=22 RATE=40 ADAPTERS=5000 MINUTES=30 SEED=1
+	@$(PYTHON) -m loadtest.twin --preset $(or $(PRESET),fleet-a) --minutes $(or $(MINUTES),15) --seed $(or $(SEED),1) \
+	  $(if $(REPLICAS),--replicas $(REPLICAS)) $(if $(RATE),--rate $(RATE)) $(if $(ADAPTERS),--adapters $(ADAPTERS))
+
 .PHONY: cold-storm
 cold-storm: $(INSTALLED) ## a thousand first requests for cold adapters at once, and what pre-warming leaves of it
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \

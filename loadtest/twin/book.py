@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from loadtest.twin.scenario import BASE_HASH, PoolShape
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import key_of
@@ -12,10 +16,12 @@ _PREFIX = "adapter-"
 class Book:
     """Records are made when they are first asked for, and stay. Number n is a version of customer n mod `customers`."""
 
-    def __init__(self, pools: tuple[PoolShape, ...], customers: int) -> None:
+    def __init__(self, pools: tuple[PoolShape, ...], customers: int, named: Sequence[AdapterRecord] = ()) -> None:
         self.customers = customers
         self._homes = [pool for pool in pools if pool.merged is None]
-        self._records: dict[int, AdapterRecord] = {}
+        at_home = (msgspec.structs.replace(each, base_model_hash=BASE_HASH) for each in named)
+        self._records: dict[int, AdapterRecord] = dict(enumerate(at_home))
+        self._numbers = {record.adapter_id: number for number, record in self._records.items()}
 
     def record(self, adapter: int) -> AdapterRecord:
         known = self._records.get(adapter)
@@ -24,7 +30,8 @@ class Book:
         return known
 
     def number_of(self, adapter_id: str) -> int:
-        return int(adapter_id.removeprefix(_PREFIX))
+        known = self._numbers.get(adapter_id)
+        return int(adapter_id.removeprefix(_PREFIX)) if known is None else known
 
     def known(self, adapter_id: str) -> AdapterRecord:
         return self.record(self.number_of(adapter_id))

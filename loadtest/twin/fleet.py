@@ -79,6 +79,9 @@ class ReplicaFleet:
         return replica
 
     def replica_id(self, pool: PoolShape, number: int) -> str:
+        scenario = self._ground.scenario
+        if pool == scenario.pools[0] and number < len(scenario.cast.replicas):
+            return scenario.cast.replicas[number]
         prefix = "" if len(self._ground.scenario.pools) == 1 else f"{self.pool_id(pool)}-"
         return f"{prefix}replica-{number:02d}"
 

@@ -48,6 +48,7 @@ class Gateway:
         self._routing, self._streams = around.scenario.routing, around.scenario.streams
         timing = around.scenario.timing
         self._way_s = timing.gateway_s + timing.bus_s + timing.worker_s
+        self._jitter_s = timing.jitter_s
         self._answered: dict[str, list[str]] = {}
         """By replica, requests that it has and that are in no report of it yet."""
 
@@ -143,7 +144,8 @@ class Gateway:
         )  # fmt: skip
         self.fleet.sends(choice.replica_id).sent(attempt.id, request.tokens)
         self.by_replica.setdefault(choice.replica_id, {})[request] = None
-        self._agenda.after(self._way_s, self._arrive, attempt)
+        late_s = self._around.draw.choice(self._jitter_s) if self._jitter_s else 0.0
+        self._agenda.after(max(0.0, self._way_s + late_s), self._arrive, attempt)
 
     def _arrive(self, attempt: Attempt) -> None:
         if attempt.request.attempt is not attempt:

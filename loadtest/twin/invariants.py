@@ -88,7 +88,7 @@ def _slots(replica: Replica) -> Iterator[str]:
     yield from table.broken_invariants()
     if len(table.resident) > replica.body.slots:
         yield f"{len(table.resident)} adapters are resident, there are {replica.body.slots} slots"
-    if table.busy != (busy := replica.slots.busy(replica.dispatcher.used_slots)):
+    if table.busy != (busy := replica.slots.busy(replica.dispatcher.turns.used_slots)):
         yield f"{busy} slots are reported as busy, {table.busy} are"
     if table.empty != replica.slots.empty:
         yield f"{replica.slots.empty} slots are thought to be empty, {table.empty} are"
@@ -96,7 +96,7 @@ def _slots(replica: Replica) -> Iterator[str]:
 
 def _references(replica: Replica) -> Iterator[str]:
     """Of a slot: those of its requests, and one for a load and a proof each that are under way."""
-    held = Counter(attempt.slot for attempt in replica.dispatcher.handed if attempt.slot is not None)
+    held = Counter(attempt.slot for attempt in replica.dispatcher.turns.handed if attempt.slot is not None)
     for place in replica.slots.table.places():
         others = replica.slots.own_references(place)
         if place.references != held[place.slot] + others:
@@ -111,9 +111,9 @@ def _bytes(replica: Replica) -> Iterator[str]:
 
 def _rows(replica: Replica) -> Iterator[str]:
     rows = replica.body.batch.max_rows
-    if len(replica.batch.running) > rows:
-        yield f"{len(replica.batch.running)} requests run in {rows} rows"
-    if (blocks := replica.batch.blocks_missing()) > 0:
+    if len(replica.batch.rows.running) > rows:
+        yield f"{len(replica.batch.rows.running)} requests run in {rows} rows"
+    if (blocks := replica.batch.rows.blocks_missing()) > 0:
         yield f"{blocks} blocks of the KV cache are held twice"
 
 
@@ -131,7 +131,7 @@ def _promises(replica: Replica) -> Iterator[str]:
 
 def _own_adapter(replica: Replica) -> Iterator[str]:
     places = replica.slots.table.places()
-    for attempt in replica.dispatcher.handed:
+    for attempt in replica.dispatcher.turns.handed:
         key = attempt.request.record.key
         if attempt.slot is None:
             right = replica.serves_only == key

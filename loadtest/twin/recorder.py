@@ -73,8 +73,8 @@ class Recorder:
 
 
 def _second(replica: Replica) -> ReplicaSecond:
-    turnover = replica.slots.table.turnover
+    turnover, body, running = replica.slots.table.turnover, replica.body, len(replica.batch.rows.running)
     return ReplicaSecond(
-        replica.body.replica_id, replica.promises.total, len(replica.batch.running), replica.waiting, turnover.loads,
-        turnover.evictions, replica.body.batch.max_rows, replica.draining,
+        body.replica_id, replica.promises.total, running, replica.waiting, turnover.loads, turnover.evictions,
+        body.batch.max_rows, replica.draining,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from loadtest.twin.sequence import Sequence
 from loadtest.workloads.call import Call
 from shared.messages.desired import AdapterRecord
+from shared.messages.identity import AdapterKey
 
 
 @dataclass(eq=False, slots=True)
@@ -62,3 +63,8 @@ class Attempt(Sequence):
     """It has produced something since it began or went on."""
     charged: int = 0
     """Tokens that its customer was charged with."""
+
+    @property
+    def key(self) -> AdapterKey | None:
+        """Of the slot that it needs."""
+        return None if self.record is None else self.record.key

@@ -16,6 +16,7 @@ from services.gateway.core.routing import RoutingPolicy
 from services.gateway.core.stream import StreamPolicy
 from services.placement.core.tick import TickPolicy
 from services.replica_worker.core.dispatch_view import DispatchPolicy
+from shared.messages.desired import AdapterRecord
 
 BASE_HASH = "ba5e" * 16
 PROLOGUE_S = 2.5
@@ -54,6 +55,14 @@ class OddReplica(msgspec.Struct, frozen=True, kw_only=True):
     disk_bytes: int
     weight: float = 1.0
     rank_limit: int | None = None
+
+
+class Cast(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of a fleet that exists, since who owns what is drawn from names: those of the first pool's replicas by
+    their number, and the records of adapters by theirs. Whoever is not named gets a name of the twin's own."""
+
+    replicas: tuple[str, ...] = ()
+    adapters: tuple[AdapterRecord, ...] = ()
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +107,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     warm_up_s: float = 0.0
     seed: int = 1
     pools: tuple[PoolShape, ...] = (PoolShape(),)
+    cast: Cast = Cast()
     gateways: int = 1
     timing: Timing = Timing()
     routing: RoutingPolicy = RoutingPolicy()

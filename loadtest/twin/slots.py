@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.batch import Batch
-from loadtest.twin.tiers import Link, Then, Tiers
+from loadtest.twin.links import Link
+from loadtest.twin.tiers import Then, Tiers
 from services.replica_worker.core.slot import Place, SlotState
 from services.replica_worker.core.slot_decisions import AllBusy, MustLoad
 from services.replica_worker.core.slots import SlotTable

@@ -56,17 +56,21 @@ class MeasuredTable(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind",
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Every hop of an adapter is one serial link for each replica: store → disk → RAM → slot. `gateway_s` is what a
     gateway needs for a request before it is sent, `bus_s` a message's way, `worker_s` from a request's receipt to its
-    place in line (its tokens are counted there), and `relay_s` from a token's step to the client, less the bus."""
+    place in line (its tokens are counted there), and `relay_s` from a token's step to the client, less the bus.
+    `jitter_s` are equally likely deviations from what a request needs on its way to a replica; none: no deviation."""
 
     steps: StepTable | MeasuredTable = StepTable()
     store_bytes_per_s: float = 200e6
     store_latency_s: float = 0.020
     disk_bytes_per_s: float = 2e9
+    disk_latency_s: float = 0.0
     slot_bytes_per_s: float = 10e9
+    slot_latency_s: float = 0.0
     gateway_s: float = 0.0005
     bus_s: float = 0.0003
     worker_s: float = 0.0007
     relay_s: float = 0.0003
+    jitter_s: tuple[float, ...] = ()
 
 
 def _segment(axis: Sequence[int], value: int) -> int:

@@ -47,7 +47,7 @@ class Twin:
         self.agenda = Agenda()
         draws = {name: random.Random(f"{scenario.seed} {name}") for name in ("route", "wire", "steps")}
         self.wire = Wire(self.agenda, scenario.timing.bus_s, draws["wire"], full=scenario.full_wire)
-        self.book = Book(scenario.pools, scenario.customers)
+        self.book = Book(scenario.pools, scenario.customers, scenario.cast.adapters)
         self.registry = Registry(self.book)
         rank_classes = {pool.pool_id: pool.rank_limit for pool in scenario.pools if pool.merged is None}
         self.store = Store(self.agenda, self.wire, rank_classes)

@@ -68,7 +68,7 @@ def _overfills_the_disk(twin: Twin, replica: Replica) -> None:
 
 
 def _runs_in_no_row(twin: Twin, replica: Replica) -> None:
-    shape = msgspec.structs.replace(replica.body.batch, max_rows=len(replica.batch.running) - 1)
+    shape = msgspec.structs.replace(replica.body.batch, max_rows=len(replica.batch.rows.running) - 1)
     replica.body = msgspec.structs.replace(replica.body, batch=shape)
 
 
@@ -144,7 +144,7 @@ def test_a_planted_fault_is_noticed(harm: Harm, sentence: str) -> None:
     def plant() -> None:
         twin.invariants.check()
         assert twin.invariants.broken == []
-        harm(twin, next(replica for replica in twin.fleet if replica.batch.running))
+        harm(twin, next(replica for replica in twin.fleet if replica.batch.rows.running))
         twin.invariants.check()
         told.extend(twin.invariants.broken)
         raise StopIteration

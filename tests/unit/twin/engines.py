@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from pathlib import Path
 
 import msgspec
 
@@ -13,7 +12,7 @@ from loadtest.twin.batch import Batch
 from loadtest.twin.sequence import BatchShape, Sequence
 from loadtest.twin.timing import StepTable
 from loadtest.virtual_time import run_virtually
-from services.replica_worker.engine.port import AdapterSpec, EngineRequest, StepToken
+from services.replica_worker.engine.port import EngineRequest, StepToken
 from services.replica_worker.engine.timed.engine import TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
 
@@ -107,9 +106,3 @@ def _request(at: int, ask: Ask) -> EngineRequest:
         request_id=str(at), slot=-1, prompt_token_ids=prompt, max_tokens=ask.output_tokens,
         temperature=0.0, top_p=1.0, seed=0,
     )  # fmt: skip
-
-
-def spec_of_nothing(path: Path) -> AdapterSpec:
-    return AdapterSpec(
-        adapter_id=path.name, digest="", base_model_hash=BASE_HASH, rank=8, alpha=16.0, target_modules=("q_proj",)
-    )
