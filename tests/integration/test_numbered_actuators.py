@@ -11,14 +11,16 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client
 
 from services.autoscaler.core.orders import PoolSpec, ScaleOrder
 from services.autoscaler.io.actuator import Actuator, ActuatorFailed
 from services.autoscaler.io.compose import Compose
-from services.autoscaler.io.statefulsets import StatefulSets
+from services.autoscaler.io.statefulsets import ScaleApi, StatefulSets
 from tests.support.scripted_http import Answer, Asked, answering
 
+ROOT = Path(__file__).resolve().parents[2]
 POOL, OTHER = PoolSpec(pool_id="base-r16"), PoolSpec(pool_id="base-r64")
 SCALE = "/apis/apps/v1/namespaces/fleet/statefulsets/replica/scale"
 
@@ -126,6 +128,13 @@ async def test_a_refusal_and_a_server_that_is_away_are_said(stateful: StatefulSe
         away = StatefulSets(client.AppsV1Api(connection), "fleet", {"base-r16": "replica"})
         with pytest.raises(ActuatorFailed, match="does not answer"):
             await away.existing(POOL)
+
+
+def test_the_role_allows_what_the_actuator_asks_and_no_more() -> None:
+    asked = {name.split("_", 1)[0].replace("read", "get") for name in dir(ScaleApi) if name.endswith("_scale")}
+    documents = yaml.safe_load_all((ROOT / "infra/kubernetes/autoscaler-role.yaml").read_text())
+    rules = [rule for document in documents for rule in document.get("rules", ())]
+    assert rules == [{"apiGroups": ["apps"], "resources": ["statefulsets/scale"], "verbs": sorted(asked)}]
 
 
 @pytest.fixture
