@@ -9,6 +9,7 @@ from loadtest.twin.converging import Convergence
 from loadtest.twin.dispatching import Dispatcher
 from loadtest.twin.entrance import Entrance
 from loadtest.twin.ground import Body, Ground
+from loadtest.twin.links import Link
 from loadtest.twin.reporting import Reporter
 from loadtest.twin.request import Attempt
 from loadtest.twin.sequence import Sequence
@@ -37,7 +38,8 @@ class Replica:
         agenda, timing = ground.agenda, ground.scenario.timing
         self.batch = Batch(body.batch, body.steps, agenda, self._on_step, ground.draw)
         self.tiers = Tiers(body.ram_bytes, body.disk_bytes, timing, agenda, self._on_change)
-        self.slots = Slots(body.slots, timing.slot_bytes_per_s, agenda, self.tiers, self.batch)
+        slot_link = Link(timing.slot_bytes_per_s, timing.slot_latency_s)
+        self.slots = Slots(body.slots, slot_link, agenda, self.tiers, self.batch)
         self.dispatcher = Dispatcher(ground.scenario.dispatch, agenda, self.batch, self.slots, self._unavailable)
         self.convergence = Convergence(agenda, ground.registry, self.tiers, self.slots, self._awaited)
         self.slots.on_change, self.slots.on_freed = self._on_change, self.dispatcher.wake

@@ -18,12 +18,12 @@ from shared.messages.identity import AdapterKey
 class Slots:
     """`on_change` is told of every adapter that came into a slot or left one, `on_freed` that a slot may be free."""
 
-    def __init__(self, count: int, bytes_per_s: float, agenda: Agenda, tiers: Tiers, batch: Batch) -> None:
+    def __init__(self, count: int, link: Link, agenda: Agenda, tiers: Tiers, batch: Batch) -> None:
         self.table = SlotTable(count)
         self.empty = count
         self.on_change: Callable[[AdapterKey], None] = _nobody
         self.on_freed: Callable[[], None] = lambda: None
-        self._link = Link(bytes_per_s)
+        self._link = link
         self._agenda = agenda
         self._tiers = tiers
         self._batch = batch

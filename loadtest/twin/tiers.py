@@ -29,7 +29,7 @@ class Tiers:
         self.ram: ByteBudget[AdapterKey] = ByteBudget(ram_bytes)
         self.store_link = Link(timing.store_bytes_per_s, timing.store_latency_s)
         self.pace = Pace(timing.store_bytes_per_s)
-        self._disk_link = Link(timing.disk_bytes_per_s)
+        self._disk_link = Link(timing.disk_bytes_per_s, timing.disk_latency_s)
         self._agenda = agenda
         self._on_change = on_change
         self._disk_shelf, self._ram_shelf = Shelf(self.disk), Shelf(self.ram)
