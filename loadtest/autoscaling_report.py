@@ -6,6 +6,7 @@ Writes `reports/autoscaling.json` and its plot into `docs/plots/`.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 from functools import partial
 from pathlib import Path
@@ -26,11 +27,12 @@ from loadtest.workloads.shape import Bursts, Day, Surge, TrafficShape
 from services.autoscaler.core.policy import ScalePolicy
 
 PLOTS = REPORTS.parent / "docs/plots"
-PEAK_PER_S = 16.0
-CUSTOMERS = 500
+PEAK_PER_S = 40.0
+TROUGH = 0.3
+CUSTOMERS = 1_000
 START_S = 30.0
 """Base model 14 s at 1 GB/s, and as long again for the process and its first adapters."""
-POLICY = ScalePolicy(min_replicas=2, max_replicas=24)
+POLICY = ScalePolicy(min_replicas=2, max_replicas=60)
 SEED = 7
 
 _INTRO = (
@@ -55,7 +57,7 @@ def shape(hours: float, seed: int) -> TrafficShape:
         for_s=for_s,
         seed=seed,
         arrivals=Bursts(cv=2.0),
-        day=Day(trough=0.3, peak_at_s=for_s / 2, length_s=for_s),
+        day=Day(trough=TROUGH, peak_at_s=for_s / 2, length_s=for_s),
         surges=tuple(surges),
     )
 
@@ -63,7 +65,8 @@ def shape(hours: float, seed: int) -> TrafficShape:
 def scaled(traffic: TrafficShape) -> Scenario:
     """As many replicas as its first minutes take, and the autoscaler from then on."""
     plan = fleet_a(CUSTOMERS, PEAK_PER_S)
-    base = scenario(plan, 5, Trial(for_s=traffic.for_s, warm_up_s=0.0, seed=traffic.seed))
+    whole = Trial(for_s=traffic.for_s, warm_up_s=0.0, seed=traffic.seed)
+    base = scenario(plan, math.ceil(TROUGH * plan.replicas), whole)
     [pool] = base.pools
     return msgspec.structs.replace(
         base,
@@ -96,7 +99,7 @@ def _arguments() -> argparse.Namespace:
     words = argparse.ArgumentParser(
         prog="python -m loadtest.autoscaling_report", description="How good is the scaling?"
     )
-    words.add_argument("--hours", type=float, default=6.0, help="that the day takes")
+    words.add_argument("--hours", type=float, default=4.0, help="that the day takes")
     words.add_argument("--reports", type=Path, default=REPORTS, help="the report's folder")
     words.add_argument("--plots", type=Path, default=PLOTS, help="the plots' folder")
     return words.parse_args()
