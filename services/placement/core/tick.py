@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from services.placement.core import assigning, catalog, decide, demand, heat, needs, pool, pressure, weights
+from services.placement.core import assigning, catalog, decide, demand, heat, needs, pool, pressure, turn, weights
 from services.placement.core.catalog import Catalog
 from services.placement.core.decide import Facts, Stored
 from services.placement.core.demand import DemandPolicy
@@ -174,7 +174,7 @@ def _pools(memory: Memory, now: _Turn, stored: Stored, policy: TickPolicy) -> di
             needed = needs.recall(count.exceptions, now.facts.now_s)
             thrash = Thrash(pressure=stored.pressures.get(pool_id), justified_at_s=now.facts.now_s)
             before = pool.beginning(policy.pool, recalled.get(pool_id, Recalled()), needed, thrash)
-        pools[pool_id] = pool.turn(before, _now(pool_id, now, policy), policy.pool)
+        pools[pool_id] = turn.turn(before, _now(pool_id, now, policy), policy.pool)
     return pools
 
 

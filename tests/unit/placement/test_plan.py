@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.placement.core.plan import ReplicaPlan, Share, plan_replica
-from services.placement.core.pool import PoolNow, PoolPolicy, Recalled, beginning, turn
+from services.placement.core.pool import PoolNow, PoolPolicy, Recalled, beginning
 from services.placement.core.pressure import Thrash
+from services.placement.core.turn import turn
 from shared.messages.desired import AdapterRecord, Member
 from shared.messages.identity import AdapterKey
 from tests.simulation.speakers import MIB, POOL, adapter

@@ -12,6 +12,7 @@ from services.placement.core.membership import observe
 from services.placement.core.tick import Decision, Memory, TickPolicy, after, on_tick
 from shared.contracts.catalog import ASSIGNMENT, MEMBERSHIP, OWNER_COUNT
 from shared.contracts.codec import decode, encode
+from shared.hashing import rank
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
 from shared.messages.desired import AdapterRecord
 from tests.simulation.speakers import POOL, adapter, report
@@ -98,6 +99,32 @@ def test_another_placement_goes_on_from_what_is_written() -> None:
     assert len(stored.shards["r6", "0"].adapters) == 10
     assert {shard.epoch for shard in stored.shards.values()} == {2}
     assert {each.epoch for each in (*taken.memberships, *taken.owner_counts)} == {2}
+
+
+def test_an_owner_far_down_the_ranking_is_replaced_as_well() -> None:
+    decision, stored = first(12)
+    counts = {POOL: msgspec.structs.replace(stored.owner_counts[POOL], exceptions={"a3": 8})}
+    given = msgspec.structs.replace(stored, owner_counts=counts)
+    hot = on_tick(Memory(), facts(2.0, names(12)), given, POLICY, 2)
+    stored = after(given, hot)
+    ranking = rank("a3", dict.fromkeys(names(12), 1.0))
+    assert holders(stored)["a3"] == set(ranking[:8])
+    left = on_tick(hot.memory, facts(3.0, set(names(12)) - {ranking[7]}), stored, POLICY, 2)
+    assert holders(after(stored, left))["a3"] == {*ranking[:7], ranking[8]}
+    assert decision.memory.pools[POOL].counts == {}
+
+
+def test_a_replica_whose_rank_limit_changes_owns_what_it_can_apply() -> None:
+    def heard(limit: int, now_s: float) -> Facts:
+        known = facts(now_s, names(4))
+        seen = {**known.seen, "r0": observe(None, report("r0", rank_limit=limit), now_s)}
+        return msgspec.structs.replace(known, seen=seen, rank_classes={})
+
+    before = on_tick(Memory(), heard(8, 1.0), Stored(), POLICY, 1)
+    stored = after(Stored(), before)
+    assert all("r0" not in held for held in holders(stored).values())
+    now = on_tick(before.memory, heard(16, 2.0), stored, POLICY, 1)
+    assert sum("r0" in held for held in holders(after(stored, now)).values()) > 30
 
 
 def test_owners_that_an_earlier_placement_gave_a_hot_adapter_stay_for_a_while() -> None:
