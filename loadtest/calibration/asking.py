@@ -9,9 +9,8 @@ import asyncio
 import gc
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import msgspec
@@ -65,7 +64,7 @@ class Asker:
     async def _at_its_time(self, ask: Ask) -> Seen:
         await asyncio.sleep(max(0.0, ask.at_s - self._now_s()))
         sent_s = self._now_s()
-        connection, answer = self._idle.pop() if self._idle else None, _Answer()
+        connection, answer = self._kept(), _Answer()
         try:
             async with asyncio.timeout(_DEADLINE_S):
                 connection = connection or await _connected(self._address)
@@ -76,6 +75,15 @@ class Asker:
             if connection is not None:
                 connection.close()
         return answer.seen(ask, sent_s, self._began_s, self._now_s())
+
+    def _kept(self) -> _Connection | None:
+        """One that the server has not closed, tired of waiting."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.over:
+                return connection
+            connection.close()
+        return None
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s
@@ -109,6 +117,10 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+
+    @property
+    def over(self) -> bool:
+        return self._reader.at_eof()
 
     def close(self) -> None:
         self._writer.close()

@@ -46,4 +46,5 @@ def _known(seen: Seen, ended: Ended) -> Seen:
         attempts=ended.attempts,
         prompt_tokens=seen.prompt_tokens or ended.prompt_tokens,
         tokens=seen.tokens or ended.tokens,
+        gateway_ttft_s=None if ended.ttft_ms is None else ended.ttft_ms / 1000,
     )

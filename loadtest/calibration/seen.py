@@ -18,8 +18,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Times since the run began; `first_s` None: no token came. `tokens` and `prompt_tokens` are what the fleet counted,
-    `replica` is who answered in the end, after so many `attempts`."""
+    """Times since the run began; `first_s` None: no token came. `tokens` and `prompt_tokens` are as the fleet counted
+    them, `replica` is who answered in the end, after so many `attempts`."""
 
     request_id: str
     adapter: int
@@ -34,6 +34,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     tokens: int = 0
     attempts: int = 0
+    gateway_ttft_s: float | None = None
+    """From the request's beginning in the gateway to its first token there."""
 
     @property
     def ttft_s(self) -> float | None:

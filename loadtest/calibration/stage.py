@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,23 @@ class Customer:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
+    """`spare` are the sizes in bytes of adapters that no alias names, by their ids: nobody but an operator loads
+    them."""
+
     fleet: TemporaryFleet
     shape: FleetShape
     customers: tuple[Customer, ...]
+    spare: dict[str, int]
 
     @property
     def gateway_log(self) -> Path:
         return self.fleet.layout.logs / "gateway.log"
+
+    @property
+    def metrics_ports(self) -> tuple[int, ...]:
+        """Of the replicas."""
+        first = int(self.fleet.environ["LORAFLEET_PROBE_PORT"]) + 2
+        return tuple(first + at for at in range(self.shape.replicas))
 
     def admin(self) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {self.fleet.connection.admin_key}"}
@@ -69,18 +79,34 @@ class Stage:
         )
 
 
-def write_adapters(model: Path, folder: Path, count: int, rank: int) -> list[Path]:
-    """The same model and rank, the same adapters."""
-    return [write_random_adapter(model, folder / f"customer-{at:02d}", rank, seed=at) for at in range(count)]
+@dataclass(frozen=True, kw_only=True)
+class Adapters:
+    """Folders by adapter id."""
+
+    customers: dict[str, Path]
+    spare: dict[str, Path]
+
+
+def write_adapters(shape: FleetShape, folder: Path, count: int) -> Adapters:
+    """One for each of so many customers, and two spare ones of different sizes. The same model, the same adapters."""
+    spare = {f"spare-{rank}": rank for rank in (max(1, shape.rank // 8), 2 * shape.rank)}
+    return Adapters(
+        customers={
+            name: write_random_adapter(shape.model, folder / name, shape.rank, seed=at)
+            for at, name in enumerate(f"customer-{at:02d}" for at in range(count))
+        },
+        spare={
+            name: write_random_adapter(shape.model, folder / name, rank, seed=count + rank)
+            for name, rank in spare.items()
+        },
+    )
 
 
 @contextmanager
-def staged(shape: FleetShape, home: Path, adapters: Sequence[Path]) -> Iterator[Stage]:
+def staged(shape: FleetShape, home: Path, adapters: Adapters) -> Iterator[Stage]:
     """Start it, bring the adapters in, and stop it. Raises FleetDidNotStart."""
     with temporary_fleet(home, **shape.settings()) as fleet:
-        bare = Stage(fleet=fleet, shape=shape, customers=())
-        customers = asyncio.run(_customers(bare, adapters))
-        stage = Stage(fleet=fleet, shape=shape, customers=tuple(customers))
+        stage = asyncio.run(_with_adapters(Stage(fleet=fleet, shape=shape, customers=(), spare={}), adapters))
         asyncio.run(settled(stage))
         yield stage
 
@@ -99,34 +125,42 @@ async def settled(stage: Stage) -> None:
                 await asyncio.sleep(_POLL_S)
 
 
-async def _customers(stage: Stage, folders: Sequence[Path]) -> list[Customer]:
-    deployed = [_deployed(folder.name) for folder in folders]
+async def _with_adapters(stage: Stage, adapters: Adapters) -> Stage:
+    first, *others = adapters.customers
+    deployed = [_deployed(first, *adapters.spare), *map(_deployed, others)]
     async with stage.admin() as http:
         operator = Operator(http)
         keys = [await operator.tenant_key(each.tenant) for each in deployed]
         _, base_hash = await operator.base()
-        await operator.deploy(deployed, {folder.name: folder for folder in folders}, base_hash)
-        shown = [(await http.get(f"/internal/adapters/{folder.name}")).raise_for_status().json() for folder in folders]
-    await _until_known(stage, deployed[-1].alias, keys[-1])
-    told = zip(deployed, keys, shown, strict=True)
-    return [Customer(alias=each.alias, key=key, record=_record(found)) for each, key, found in told]
+        await operator.deploy(deployed, {**adapters.customers, **adapters.spare}, base_hash)
+        customers = [
+            Customer(alias=each.alias, key=key, record=await _record(http, each.tenant))
+            for each, key in zip(deployed, keys, strict=True)
+        ]
+        spare = {name: (await _record(http, name)).size_bytes for name in adapters.spare}
+    await _until_known(stage, customers[-1])
+    return replace(stage, customers=tuple(customers), spare=spare)
 
 
-async def _until_known(stage: Stage, alias: str, key: str) -> None:
+async def _until_known(stage: Stage, customer: Customer) -> None:
     """An alias that the registry has granted reaches the gateway a moment later."""
-    headers = {"Authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=stage.fleet.connection.url, trust_env=False) as http:
-        async with asyncio.timeout(_DEADLINE_S):
-            while alias not in {each["id"] for each in (await http.get("/v1/models", headers=headers)).json()["data"]}:
-                await asyncio.sleep(_POLL_S)
+    headers = {"Authorization": f"Bearer {customer.key}"}
+    client = httpx.AsyncClient(base_url=stage.fleet.connection.url, headers=headers, trust_env=False)
+    async with client as http, asyncio.timeout(_DEADLINE_S):
+        while True:
+            if customer.alias in {each["id"] for each in (await http.get("/v1/models")).json()["data"]}:
+                return
+            await asyncio.sleep(_POLL_S)
 
 
-def _deployed(name: str) -> Deployed:
-    return Deployed(tenant=name, alias=f"{name}/voice:prod", adapter_ids=(name,))
+def _deployed(name: str, *more: str) -> Deployed:
+    """`more` adapters are the customer's as well, and no alias of it names them."""
+    return Deployed(tenant=name, alias=f"{name}/voice:prod", adapter_ids=(name, *more))
 
 
-def _record(shown: dict[str, Any]) -> AdapterRecord:
+async def _record(admin: httpx.AsyncClient, adapter_id: str) -> AdapterRecord:
     """As far as placement, routing and tiers look at it."""
+    shown = (await admin.get(f"/internal/adapters/{adapter_id}")).raise_for_status().json()
     return AdapterRecord(
         adapter_id=shown["adapter_id"], digest=shown["digest"], tenant_id=shown["tenant_id"], version=shown["version"],
         pool_id=shown["pool_id"], base_model_hash=shown["base_model_hash"], rank=shown["rank"], alpha=shown["alpha"],

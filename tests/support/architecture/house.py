@@ -74,7 +74,9 @@ LAYERS = (
     Layer("infra", own=("infra", "shared"), others=_ANY),
     # They start fleets of their own.
     Layer(
-        r"loadtest\.(bench|isolation\w*|registrations\w*)", own=("loadtest", "infra", "shared.messages"), others=_ANY
+        r"loadtest\.(bench|isolation\w*|registrations\w*|calibration|twin_validation)",
+        own=("loadtest", "infra", "shared.messages"),
+        others=_ANY,
     ),
     # The benchmark of engines drives ours by its port, and adapters through the tiers below it.
     Layer(

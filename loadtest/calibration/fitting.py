@@ -1,0 +1,187 @@
+"""From what requests saw to how long a step takes.
+
+A request's tokens come one a step, so the time from its first to its last token is the sum of its steps: each takes as
+long as a step with that many rows takes, and longer by the prompts that are computed in it. Many requests say many such
+sums, and least squares say which times explain them best. Nothing of this looks into a replica, so it fits any engine.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from loadtest.calibration.seen import Seen
+from loadtest.twin.timing import MeasuredTable
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Rows at which the time of a step is sought; it is linear in between."""
+ENOUGH = 4.0
+"""So many requests at least stand behind the time at a knot."""
+LEAST_STEPS = 4
+"""Of a request whose sum is looked at: a shorter one says more about its messages' way."""
+
+
+IDLE_S = 0.005
+"""So long before a request nobody else may have been on its replica: the end of a stream is told a moment later."""
+_ROUNDS = 3
+_LEAST_S = 1e-7
+
+
+class TooLittleSeen(ValueError):
+    """The requests do not say what was asked; the text says what lacks."""
+
+
+class Decoding(msgspec.Struct, frozen=True, kw_only=True):
+    """One request from its first to its last token. On average `rows` were taken on its replica meanwhile, and
+    `prompts` of others, of `prompt_tokens` in all, were computed there."""
+
+    steps: int
+    took_s: float
+    rows: float
+    prompts: int
+    prompt_tokens: int
+
+
+class First(msgspec.Struct, frozen=True, kw_only=True):
+    """A request's time to its first token, with its prompt in so many steps that nobody shared."""
+
+    prompts: int
+    prompt_tokens: int
+    took_s: float
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """A step takes `step_s[i]` with `rows[i]`, and with a prompt in it `prompt_s` more, and `prompt_token_s` for each
+    of its tokens. `spread` is the standard deviation of a step as a share of its mean."""
+
+    rows: tuple[int, ...]
+    step_s: tuple[float, ...]
+    prompt_s: float
+    prompt_token_s: float
+    spread: float
+
+    def table(self, chunk_tokens: int) -> MeasuredTable:
+        """For an engine that computes at most so many tokens of prompts in a step."""
+        axis = (0, 2, chunk_tokens)
+        more_s = (0.0, *(self.prompt_s + self.prompt_token_s * tokens for tokens in axis[1:]))
+        lines = tuple(tuple(own_s + each for each in more_s) for own_s in self.step_s)
+        return MeasuredTable(rows=self.rows, prefill_tokens=axis, mean_s=lines, spread=self.spread)
+
+
+def decodings(seen: Sequence[Seen]) -> list[Decoding]:
+    """Of all requests that ended well at their first replica, beside all others there."""
+    beside: dict[str, list[Seen]] = {}
+    for each in seen:
+        if each.first_s is not None:
+            beside.setdefault(each.replica, []).append(each)
+    whole = (each for each in seen if each.outcome == "ok" and each.attempts == 1 and each.first_s is not None)
+    return [_decoding(each, beside[each.replica]) for each in whole if each.tokens > LEAST_STEPS]
+
+
+def firsts(seen: Sequence[Seen], chunk_tokens: int) -> list[First]:
+    """Of those that found their adapter in a slot, and nobody else on its replica until their first token."""
+    return [
+        First(
+            prompts=-(-each.prompt_tokens // chunk_tokens), prompt_tokens=each.prompt_tokens, took_s=each.ttft_s or 0.0
+        )
+        for each in lone(seen)
+    ]
+
+
+def lone(seen: Sequence[Seen]) -> list[Seen]:
+    beside: dict[str, list[Seen]] = {}
+    for each in seen:
+        beside.setdefault(each.replica, []).append(each)
+    good = (each for each in seen if each.outcome == "ok" and each.tier == "gpu" and each.attempts == 1)
+    return [
+        each for each in good if not any(_meets(each, other) for other in beside[each.replica] if other is not each)
+    ]
+
+
+def fit_steps(found: Sequence[Decoding], first: Sequence[First]) -> Steps:
+    """What explains both best: sums of steps, and the first tokens that an idle replica gave, of which each came after
+    its own steps and the same overheads. The one counts for less, the more widely it scatters. Raises TooLittleSeen."""
+    if len(found) < 2 * ENOUGH or len(first) < 2 * ENOUGH:
+        raise TooLittleSeen(
+            f"{len(found)} answers, {len(first)} of them begun alone, do not tell how long a step takes."
+        )
+    knots = _knots([each.rows for each in found])
+    sums = [
+        [*(each.steps * share for share in shares(each.rows, knots)), each.prompts, each.prompt_tokens, 0.0]
+        for each in found
+    ]
+    alone = [[each.prompts, *[0.0] * (len(knots) - 1), each.prompts, each.prompt_tokens, 1.0] for each in first]
+    design, took_s = np.array(sums + alone), np.array([each.took_s for each in (*found, *first)])
+    own = 1 / np.sqrt([*(each.steps for each in found), *(1 for _ in first)])
+    weights = own
+    for _ in range(_ROUNDS):
+        times_s = not_negative(design * weights[:, None], took_s * weights)
+        left_s = (took_s - design @ times_s) * own
+        of_sums_s, of_first_s = _rms(left_s[: len(found)]), _rms(left_s[len(found) :])
+        weights = own / np.repeat([of_sums_s, of_first_s], [len(found), len(first)])
+    *step_s, prompt_s, prompt_token_s, _ = (float(each) for each in times_s)
+    mean_s = sum(each.took_s for each in found) / sum(each.steps for each in found)
+    return Steps(
+        rows=knots, step_s=tuple(step_s), prompt_s=prompt_s, prompt_token_s=prompt_token_s, spread=of_sums_s / mean_s
+    )
+
+
+def shares(rows: float, knots: Sequence[int]) -> list[float]:
+    """How much of each knot's time makes the time at `rows`; beyond the last two they go on as they went."""
+    at = min(max(bisect.bisect_right(knots, rows) - 1, 0), len(knots) - 2)
+    beyond = (rows - knots[at]) / (knots[at + 1] - knots[at])
+    found = [0.0] * len(knots)
+    found[at], found[at + 1] = 1 - beyond, beyond
+    return found
+
+
+def not_negative(design: Floats, wanted: Floats) -> Floats:
+    """Least squares; whatever would be below zero is zero, and the others are sought anew."""
+    free = np.ones(design.shape[1], bool)
+    found = np.zeros(design.shape[1])
+    while free.any():
+        found[:] = 0
+        found[free] = np.linalg.lstsq(design[:, free], wanted, rcond=None)[0]
+        if (found >= 0).all():
+            break
+        free[int(found.argmin())] = False
+    return np.maximum(found, 0.0)
+
+
+def _decoding(each: Seen, beside: Sequence[Seen]) -> Decoding:
+    begins_s, ends_s = each.first_s or 0.0, each.ended_s
+    took_s = max(ends_s - begins_s, 1e-9)
+    others = [other for other in beside if other is not each and other.first_s is not None]
+    shared_s = sum(max(0.0, min(ends_s, other.ended_s) - max(begins_s, other.first_s or 0.0)) for other in others)
+    came = [other.prompt_tokens for other in others if begins_s < (other.first_s or 0.0) <= ends_s]
+    return Decoding(
+        steps=each.tokens - 1, took_s=took_s, rows=1 + shared_s / took_s, prompts=len(came), prompt_tokens=sum(came)
+    )
+
+
+def _knots(rows: Sequence[float]) -> tuple[int, ...]:
+    """Those from 1 on that enough requests speak of, the first two in any case."""
+    highest = next((at for at, knot in enumerate(KNOTS) if knot >= max(rows)), len(KNOTS) - 1)
+    known = KNOTS[: max(2, highest + 1)]
+    while len(known) > 2:
+        weight = [sum(each) for each in zip(*(shares(one, known) for one in rows), strict=True)]
+        poor = [at for at in range(2, len(known)) if weight[at] < ENOUGH]
+        if not poor:
+            break
+        known = (*known[: poor[-1]], *known[poor[-1] + 1 :])
+    return known
+
+
+def _meets(each: Seen, other: Seen) -> bool:
+    return other.sent_s < (each.first_s or 0.0) and other.ended_s > each.sent_s - IDLE_S
+
+
+def _rms(values: Floats) -> float:
+    return max(_LEAST_S, float(np.sqrt(np.mean(values**2))))

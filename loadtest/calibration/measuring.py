@@ -1,0 +1,77 @@
+"""One workload and a few short probes on a staged fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from loadtest.calibration import ways
+from loadtest.calibration.asking import Asker
+from loadtest.calibration.gateway_log import read_log, with_log
+from loadtest.calibration.hops import Hop, measure_hops
+from loadtest.calibration.restarting import measure_restart
+from loadtest.calibration.seen import Ask, Seen
+from loadtest.calibration.stage import Stage
+from loadtest.calibration.traffic import asks, each_once, learn_tokenizing
+from loadtest.workloads.shape import Bursts, Lengths, LogNormal, TrafficShape, Zipf
+
+HOP_ROUNDS = 6
+_LOG_S = 0.5
+"""Until the gateway's last lines are in its log."""
+
+
+class FleetFailed(RuntimeError):
+    """It did not answer as it must; the text says what came instead."""
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """`worker_first_s`: on average, from a request's arrival at a worker to its first token there, of those whose
+    adapter was in a slot. `restart_s`: how long a replica is gone that was killed."""
+
+    seen: list[Seen]
+    hops: list[Hop]
+    worker_first_s: float
+    bus_s: float
+    restart_s: float
+
+
+def calibration_traffic(customers: int, rate_per_s: float, for_s: float) -> TrafficShape:
+    """Clumps of requests of all lengths: steps with few rows and with many, with prompts and without."""
+    lengths = Lengths(prompt=LogNormal(mean=120, cv=0.8, cap=600), output=LogNormal(mean=40, cv=0.6, cap=120))
+    return TrafficShape(
+        customers=customers, rate_per_s=rate_per_s, for_s=for_s, seed=1, popularity=Zipf(s=1.0),
+        arrivals=Bursts(cv=2.0), lengths=lengths,
+    )  # fmt: skip
+
+
+async def ask_all(stage: Stage, asker: Asker, asked: Sequence[Ask]) -> list[Seen]:
+    """What requests saw, with what the gateway's log adds."""
+    seen = await asker.run(asked)
+    await asyncio.sleep(_LOG_S)
+    return with_log(seen, read_log(stage.gateway_log))
+
+
+async def look(stage: Stage, shape: TrafficShape) -> Observed:
+    """Raises FleetFailed, HopFailed. At its end one replica has been killed, and is back."""
+    asker = Asker(stage.fleet.connection.url)
+    try:
+        tokenizing = await learn_tokenizing(asker, stage.customers[0], "tokenizing")
+        await ask_all(stage, asker, each_once(stage.customers, "first"))
+        before = await ways.first_tokens(stage.metrics_ports)
+        seen = await ask_all(stage, asker, asks(shape, stage.customers, tokenizing, "calibration"))
+        after = await ways.first_tokens(stage.metrics_ports)
+    finally:
+        asker.close()
+    if failed := [each.outcome for each in seen if each.outcome != "ok"]:
+        raise FleetFailed(f"{len(failed)} of {len(seen)} requests failed: {failed[0]}")
+    async with stage.admin() as admin:
+        hops = await measure_hops(admin, stage.shape.replica_ids, stage.spare, HOP_ROUNDS)
+    return Observed(
+        seen=seen,
+        hops=hops,
+        worker_first_s=after.mean_since(before),
+        bus_s=await ways.bus_s(stage.fleet.connection.nats_url),
+        restart_s=await measure_restart(stage, stage.shape.replica_ids[0]),
+    )

@@ -1,0 +1,66 @@
+"""From what requests saw to what stands between a step and its client: gateway, bus, tokenizer, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+
+from loadtest.calibration.fitting import TooLittleSeen, lone
+from loadtest.calibration.seen import Seen
+from loadtest.twin.figures import nearest
+from loadtest.twin.timing import MeasuredTable
+
+MARKS = 20
+
+
+class Overheads(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes on top of steps until a request's first token. `jitter_s` are quantiles, equally far apart, of what
+    single requests needed beyond the mean."""
+
+    mean_s: float
+    jitter_s: tuple[float, ...]
+    requests: int
+
+
+class Between(msgspec.Struct, frozen=True, kw_only=True):
+    """Means: from a request's arrival at a worker to its first token there; from that token's passing the gateway to
+    the client; a message's way over the bus."""
+
+    in_worker_s: float
+    after_gateway_s: float
+    bus_s: float
+
+
+def fit_overheads(seen: Sequence[Seen], table: MeasuredTable, chunk_tokens: int, least: int = 8) -> Overheads:
+    """Raises TooLittleSeen."""
+    found = [(each.ttft_s or 0.0) - prefill_s(each.prompt_tokens, table, chunk_tokens) for each in lone(seen)]
+    if len(found) < least:
+        raise TooLittleSeen(f"{len(found)} requests met an idle replica, and {least} are needed to tell the overheads.")
+    mean_s, ranked = fmean(found), sorted(found)
+    marks = [nearest(ranked, (at + 0.5) / MARKS) - mean_s for at in range(MARKS)]
+    beside_s = fmean(marks)
+    return Overheads(mean_s=mean_s, jitter_s=tuple(each - beside_s for each in marks), requests=len(found))
+
+
+def prefill_s(prompt_tokens: int, table: MeasuredTable, chunk_tokens: int) -> float:
+    """A prompt's steps on a replica that does nothing else."""
+    whole, rest = divmod(prompt_tokens, chunk_tokens)
+    pieces = [chunk_tokens] * whole + [rest] * (rest > 0)
+    return sum(table.step_s(1, piece if piece > 1 else 0, 1) for piece in pieces)
+
+
+def split(overheads: Overheads, seen: Sequence[Seen], between: Between) -> dict[str, float]:
+    """The parts of `Timing` that add up to the mean overhead, none below zero: what the worker's own figures leave of
+    it is the worker's, and of the rest the gateway's what neither the bus nor the way behind the gateway needs."""
+    ttft_s = fmean(each.ttft_s or 0.0 for each in seen if each.tier == "gpu" and each.first_s is not None)
+    around_s = min(max(ttft_s - between.in_worker_s, 0.0), overheads.mean_s)
+    bus_s = min(between.bus_s, around_s / 2)
+    relay_s = min(between.after_gateway_s, around_s - 2 * bus_s)
+    return {
+        "bus_s": bus_s,
+        "relay_s": relay_s,
+        "gateway_s": around_s - 2 * bus_s - relay_s,
+        "worker_s": overheads.mean_s - around_s,
+    }

@@ -1,0 +1,81 @@
+"""A workload's calls as requests to a fleet: prompts of about the wanted length, no two of which begin alike."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Sequence
+
+import msgspec
+
+from loadtest.calibration.asking import Asker
+from loadtest.calibration.seen import Ask
+from loadtest.calibration.stage import Customer
+from loadtest.workloads.calls import calls
+from loadtest.workloads.shape import TrafficShape
+
+_LETTERS = string.ascii_lowercase + "    "
+_PROBES = (100, 300)
+"""Characters of the two prompts that tell how many tokens a prompt gets."""
+
+
+class Tokenizing(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt of n characters becomes about `tokens` + n ÷ `characters_per_token` tokens, template included."""
+
+    tokens: float
+    characters_per_token: float
+
+    def characters(self, prompt_tokens: int) -> int:
+        return max(1, round((prompt_tokens - self.tokens) * self.characters_per_token))
+
+
+async def learn_tokenizing(asker: Asker, customer: Customer, run: str) -> Tokenizing:
+    """Raises RuntimeError if the fleet does not answer."""
+    draw = random.Random(run)
+    asks = [_ask(customer, f"{run}-probe-{size}", _text(draw, size), at_s=0.5 * at) for at, size in enumerate(_PROBES)]
+    short, long = await asker.run(asks)
+    if short.outcome != "ok" or long.outcome != "ok" or long.prompt_tokens <= short.prompt_tokens:
+        raise RuntimeError(f"the fleet did not answer two short questions: {short.outcome}, {long.outcome}")
+    characters_per_token = (_PROBES[1] - _PROBES[0]) / (long.prompt_tokens - short.prompt_tokens)
+    return Tokenizing(
+        tokens=short.prompt_tokens - _PROBES[0] / characters_per_token, characters_per_token=characters_per_token
+    )
+
+
+def asks(shape: TrafficShape, customers: Sequence[Customer], tokenizing: Tokenizing, run: str) -> list[Ask]:
+    """The same calls for the same shape; the texts are those of `run`, a name, so that no run finds another's in a
+    cache."""
+    draw = random.Random(run)
+    return [
+        Ask(
+            at_s=call.at_s,
+            adapter=call.tenant,
+            alias=customers[call.tenant].alias,
+            key=customers[call.tenant].key,
+            prompt=_text(draw, tokenizing.characters(call.prompt_tokens)),
+            max_tokens=call.output_tokens,
+            request_id=f"{run}-{number}",
+        )
+        for number, call in enumerate(calls(shape))
+    ]
+
+
+def each_once(customers: Sequence[Customer], run: str, apart_s: float = 0.1) -> list[Ask]:
+    """A short question to everybody."""
+    draw = random.Random(run)
+    return [
+        msgspec.structs.replace(
+            _ask(customer, f"{run}-once-{at}", _text(draw, 40), at_s=apart_s * at), adapter=at, max_tokens=8
+        )
+        for at, customer in enumerate(customers)
+    ]
+
+
+def _ask(customer: Customer, request_id: str, prompt: str, at_s: float) -> Ask:
+    return Ask(
+        at_s=at_s, adapter=0, alias=customer.alias, key=customer.key, prompt=prompt, max_tokens=4, request_id=request_id
+    )
+
+
+def _text(draw: random.Random, characters: int) -> str:
+    return "".join(draw.choices(_LETTERS, k=characters))
