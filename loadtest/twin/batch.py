@@ -3,8 +3,7 @@
 It decides what `services/replica_worker/engine/schedule.py` and `batch.py` decide, without tokens: rows in the order of
 arrival, decode rows first, then prompts by turns within the chunk, the youngest thrown out when no block of the KV
 cache is left. Between two changes all steps are alike, so many are taken at once; a change takes effect when the step
-during which it comes is over, as in the engine. Of the prefix cache it knows what a sequence finds of its own that was
-paused or thrown out: other prompts never begin alike.
+during which it comes is over, as in the engine.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from services.replica_worker.core.effect import probe_prompt
 
 PROBE_TOKENS = len(probe_prompt(vocabulary_size=32_000))
 """Of the probe that proves a load, in a row of its own beside the others."""
-
 
 _TELLING = 4
 """Of steps alike so many count for what a step takes: more say nothing new."""
@@ -71,8 +69,7 @@ class Batch:
         sequence.arrival = self._arrivals
         self.rows.waiting.append(sequence)
         if not self._stretch:
-            self._stretch = -1  # begins once all that happens at this moment has happened
-            self._agenda.soon(self._begin)
+            self._begin_soon()
         elif len(self.rows.running) < self.shape.max_rows:
             self._cut()
 
@@ -84,23 +81,20 @@ class Batch:
                 self._decoding -= 1
             sequence.produced = self.produced(sequence)
             self.rows.release(sequence, returns=True)
-            self._cut()
         elif sequence in self.rows.waiting:
             self.rows.waiting.remove(sequence)
-            self._cut()  # who stood behind it may fit
+        self._cut()  # who stood behind it may fit
 
     def probe(self, done: Callable[[], None]) -> None:
         """A few tokens in the next step, beside whatever runs."""
         self._probes.append(done)
         if not self._stretch:
-            self._stretch = -1
-            self._agenda.soon(self._begin)
-        else:
-            self._cut()
+            self._begin_soon()
+        self._cut()
 
     def step_by_step(self, wanted: bool) -> None:
         """Whether `on_step` is to be called after every step, and not only after those that change something."""
-        if wanted and not self._one_by_one:
+        if wanted:
             self._cut()
         self._one_by_one = wanted
 
@@ -129,6 +123,11 @@ class Batch:
 
     # -- steps -----------------------------------------------------------------------------------------
 
+    def _begin_soon(self) -> None:
+        """Once all that happens at this moment has happened."""
+        self._stretch = -1
+        self._agenda.soon(self._begin)
+
     def _begin(self) -> None:
         rows = self.rows
         rows.admit()
@@ -150,8 +149,8 @@ class Batch:
 
     def _plan_end(self) -> None:
         self._round += 1
-        at_s = self._began_s + self._stretch * self._step_s
-        self._agenda.at(max(at_s, self._agenda.now_s), self._end, self._round)
+        over_s = self._began_s + self._stretch * self._step_s
+        self._agenda.at(max(over_s, self._agenda.now_s), self._end, self._round)
 
     def _cut(self) -> None:
         """End the stretch with the step that is under way."""
@@ -175,30 +174,15 @@ class Batch:
         self._decoding = 0
         self._steps += self._stretch
         self._stretch = -1
-        first, ended = self._advance(), []
+        first, ended = self.rows.advance(self._steps), []
+        for sequence in first:
+            self._endings.plan(sequence, self._steps + sequence.output_tokens - sequence.produced)
         self._produced += len(first)
-        while (sequence := self._endings.due(self._steps)) is not None:
-            sequence.produced = sequence.output_tokens
-            self.rows.release(sequence)
-            ended.append(sequence)
+        while (over := self._endings.due(self._steps)) is not None:
+            over.produced = over.output_tokens
+            self.rows.release(over)
+            ended.append(over)
         for done in self._probing:
             done()
         self._on_step(first, ended)
         self._begin()
-
-    def _advance(self) -> list[Sequence]:
-        """What the step computed of prompts; returns those whose next token came out of it."""
-        sampled, rows = [], self.rows
-        for sequence, stop in rows.pieces:
-            if sequence not in rows.running:
-                continue
-            sequence.cached, sequence.served_step = stop, self._steps
-            if stop == sequence.known:
-                rows.prefilling.remove(sequence)
-                sequence.produced += 1
-                sequence.since_step = self._steps
-                last = self._steps + sequence.output_tokens - sequence.produced
-                self._endings.plan(sequence, last)
-                sampled.append(sequence)
-        rows.pieces = []
-        return sampled

@@ -1,4 +1,7 @@
-"""The KV cache of a replica, in blocks: who fits, and what is found again of those that were out for a while."""
+"""The KV cache of a replica, in blocks: who fits, and what is found again of those that were out for a while.
+
+Of cached prefixes it knows only those of sequences that were paused or thrown out: other prompts never begin alike.
+"""
 
 from __future__ import annotations
 

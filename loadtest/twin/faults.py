@@ -75,12 +75,16 @@ def _slow_store(twin: Twin, fault: Fault) -> None:
 def _lost(twin: Twin, fault: Fault) -> None:
     name = _CHANNEL_OF[fault.kind]
     twin.wire.chance[name] = fault.chance
-    twin.agenda.after(fault.for_s, twin.wire.chance.pop, name, None)
+    twin.agenda.after(fault.for_s, _forget, twin.wire.chance, name)
 
 
 def _stale(twin: Twin, fault: Fault) -> None:
     twin.wire.late_s[REPLICA_REPORT.name] = fault.factor
-    twin.agenda.after(fault.for_s, twin.wire.late_s.pop, REPLICA_REPORT.name, None)
+    twin.agenda.after(fault.for_s, _forget, twin.wire.late_s, REPLICA_REPORT.name)
+
+
+def _forget(harm: dict[str, float], name: str) -> None:
+    harm.pop(name, None)
 
 
 def _placement_pause(twin: Twin, fault: Fault) -> None:

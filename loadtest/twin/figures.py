@@ -156,7 +156,8 @@ def _max_over_mean(second: Second) -> float:
 
 def _turnover(seconds: Sequence[Second], what: str) -> int:
     """Over these seconds. A process that began anew counts from zero."""
-    total, before = 0, {}
+    total = 0
+    before: dict[str, int] = {}
     for second in seconds:
         for each in second.replicas:
             count: int = getattr(each, what)

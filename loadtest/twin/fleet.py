@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from loadtest.twin.book import Book
-from loadtest.twin.replica import Body, Ground, Replica
+from loadtest.twin.ground import Body, Ground
+from loadtest.twin.replica import Replica
 from loadtest.twin.scenario import OddReplica, PoolShape
 from loadtest.twin.store import Store
 from loadtest.twin.timing import MeasuredTable, StepTable

@@ -175,7 +175,7 @@ class Gateway:
                     request.trouble, request.first_s = action.reason, None
                     self._route(request)
                 case Fail():
-                    self._over(request, action.refusal.code)
+                    self._over(request, action.refusal.code or "failed")
 
     def _abandon(self, request: Request, attempt: Attempt) -> None:
         self._forget(attempt)

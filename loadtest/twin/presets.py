@@ -10,7 +10,8 @@ from loadtest.twin.timing import StepTable, Timing
 from loadtest.workloads.calls import calls, moves
 from loadtest.workloads.shape import Fixed, Lengths, TrafficShape, Zipf
 
-FLEET_A = PoolShape()
+FLEET_A = PoolShape(batch=BatchShape(chunk_tokens=1_024))
+"""The specification reckons with a prompt of 750 tokens in one step; the engines' own chunk of 512 makes two of it."""
 FLEET_B = PoolShape(
     pool_id="llama-r16",
     replicas=40,

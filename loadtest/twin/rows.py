@@ -71,6 +71,21 @@ class Rows:
         sizes = [stop - sequence.cached for sequence, stop in self.pieces]
         return sum(size for size in sizes if size > 1)
 
+    def advance(self, step: int) -> list[Sequence]:
+        """What step number `step` computed of prompts; returns those whose next token came out of it."""
+        sampled = []
+        for sequence, stop in self.pieces:
+            if sequence not in self.running:
+                continue
+            sequence.cached, sequence.served_step = stop, step
+            if stop == sequence.known:
+                self.prefilling.remove(sequence)
+                sequence.produced += 1
+                sequence.since_step = step
+                sampled.append(sequence)
+        self.pieces = []
+        return sampled
+
     def blocks_missing(self) -> int:
         return self._cache.missing(self.running, self._produced)
 

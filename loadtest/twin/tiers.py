@@ -64,7 +64,12 @@ class Tiers:
         if not self.ram.holds(key):
             return lambda: None
         self.ram.pin(key)
-        return lambda: (self.ram.unpin(key), self._ram_shelf.moved())[1]
+
+        def unpin() -> None:
+            self.ram.unpin(key)
+            self._ram_shelf.moved()
+
+        return unpin
 
     def drop(self, key: AdapterKey) -> bool:
         """Forget it in both tiers; False if something uses it."""

@@ -13,12 +13,12 @@ from loadtest.twin.book import Book
 from loadtest.twin.faults import schedule
 from loadtest.twin.fleet import ReplicaFleet
 from loadtest.twin.gateway import TICK_S, Around, Gateway
+from loadtest.twin.ground import Ground
 from loadtest.twin.invariants import Invariants
 from loadtest.twin.outcome import Outcome
 from loadtest.twin.placing import Placing
 from loadtest.twin.recorder import Recorder
 from loadtest.twin.registry import Registry
-from loadtest.twin.replica import Ground
 from loadtest.twin.request import Attempt, Request
 from loadtest.twin.scaling import Autoscaling
 from loadtest.twin.scenario import PROLOGUE_S, Scenario
@@ -34,6 +34,7 @@ from shared.contracts.catalog import (
     REPLICA_REPORT,
     REPLICA_RESIDENCY,
 )
+from shared.messages.desired import Membership, OwnerCount
 
 DEADLINES_S = 1.0
 SNAPSHOT_S = 10.0
@@ -181,9 +182,9 @@ class Twin:
         self.wire.tell(GATEWAY_ACTIVITY, activity.message(gateway.live, 1.0))
 
 
-def _put_membership(gateway: Gateway, membership: object) -> None:
-    gateway.fleet.put_membership(membership.pool_id, membership)  # type: ignore[attr-defined]
+def _put_membership(gateway: Gateway, membership: Membership) -> None:
+    gateway.fleet.put_membership(membership.pool_id, membership)
 
 
-def _put_owner_count(gateway: Gateway, count: object) -> None:
-    gateway.fleet.put_owner_count(count.pool_id, count)  # type: ignore[attr-defined]
+def _put_owner_count(gateway: Gateway, count: OwnerCount) -> None:
+    gateway.fleet.put_owner_count(count.pool_id, count)
