@@ -163,14 +163,14 @@ class Replica:
         self.convergence.stir()
 
     async def _on_drain(self, change: Change[DrainOrder]) -> None:
-        """An order that comes while the replica serves ends the process once it is idle. One that was there
-        before it started only keeps it from taking requests, or it would be started and end for ever."""
+        """An order that comes while the replica serves ends the process once it is idle, unless it says otherwise. One
+        that was there before it started only keeps it from taking requests, or it would be started and end for ever."""
         order = change.value
         if self._stopping:
             return  # nothing calls off a stop that has begun
         self.standing.draining = "" if order is None else order.reason or "ordered to drain"
         _log.info("draining" if order else "not draining", reason=self.standing.draining)
-        if order is not None and self.standing.ready:
+        if order is not None and order.then_stop and self.standing.ready:
             self._given.ask_to_stop()
 
     def _on_change(self, key: AdapterKey) -> None:

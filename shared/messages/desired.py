@@ -201,8 +201,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask one replica to finish what it runs and take nothing new."""
+    """Ask one replica to finish what it runs and take nothing new. With `then_stop` its process ends once it is idle;
+    otherwise it stays, empty, until whoever ordered it removes it or takes the order back."""
 
     replica_id: str
     reason: str
     epoch: int = 0
+    then_stop: bool = True

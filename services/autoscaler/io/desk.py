@@ -47,8 +47,10 @@ class Desk:
         return is_new
 
     async def drain(self, replica_id: str, reason: str, epoch: int) -> bool:
-        """Order one replica to drain, unless somebody has done so already; whether it was we."""
-        order = DrainOrder(replica_id=replica_id, reason=OURS + reason, epoch=epoch)
+        """Order one replica to drain, unless somebody has done so already; whether it was we. It stays until the
+        actuator removes it: one that ended by itself could not be taken back, and would be started again by whoever
+        keeps it alive."""
+        order = DrainOrder(replica_id=replica_id, reason=OURS + reason, epoch=epoch, then_stop=False)
         self._require_leading(epoch)
         try:
             await self._drains.put(order, replica_id, expected_revision=0)

@@ -227,6 +227,10 @@ async def test_a_replica_drains_before_it_goes_and_its_order_goes_with_it(acting
     await acting.start()
     await acting.seconds(14, running=1)
     assert list(await acting.drained()) == ["r1"]
+    order = await acting.console.state(DRAIN).get("r1")
+    assert order is not None
+    assert order.value is not None
+    assert not order.value.then_stop, "it would be gone before it could be taken back"
     assert (acting.wishes[-1].desired, acting.wishes[-1].drain) == (1, ("r1",))
     acting.draining = {"r1"}
     await acting.seconds(10, running=1)

@@ -40,6 +40,27 @@ async def test_a_drain_order_finishes_what_runs_and_takes_nothing_new(replica: R
     assert again.accepted is not None
 
 
+async def test_a_drain_order_that_does_not_end_the_replica_can_be_taken_back_while_requests_run(
+    replica: Rig, engine: UnrulyEngine
+) -> None:
+    engine.hold()
+    running = await replica.caller.send(replica.request("r1"))
+    await replica.caller.wait(lambda: running.accepted is not None)
+    drains = replica.broker.connect("autoscaler").state(DRAIN)
+    order = DrainOrder(replica_id=REPLICA_ID, reason="a smaller pool", then_stop=False)
+    await drains.put(order, REPLICA_ID)
+    await replica.until(lambda: replica.replica.reporter.report().draining)
+    assert refused(await replica.caller.run(replica.request("r2"))).code == "draining"
+    assert not replica.stop_asked.is_set()
+    await drains.delete(REPLICA_ID)
+    await replica.until(lambda: not replica.replica.reporter.report().draining)
+    again = await replica.caller.send(replica.request("r3"))
+    engine.go()
+    await replica.caller.wait(lambda: running.over and again.over)
+    assert running.finish is not None
+    assert again.finish is not None
+
+
 async def test_stopping_waits_for_what_runs(replica: Rig, engine: UnrulyEngine) -> None:
     heard = await replica.caller.send(replica.request("r1", max_tokens=30))
     await replica.caller.wait(lambda: heard.accepted is not None)
