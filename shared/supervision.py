@@ -11,13 +11,15 @@ import msgspec
 class AskReplicas(msgspec.Struct, frozen=True, kw_only=True):
     """Without `desired` nothing is changed. Otherwise the replicas named in `remove` are stopped, and then as many are
     started as are missing from `desired`. `merged_id`, with `merged_digest`, names the adapter that those of this pool
-    have merged into their base."""
+    have merged into their base. `epoch` is that of the lease of whoever orders: an order with a lower one than has been
+    carried out is refused, as it was under way while its sender was paused."""
 
     pool_id: str
     desired: int | None = None
     remove: tuple[str, ...] = ()
     merged_id: str = ""
     merged_digest: str = ""
+    epoch: int = 0
 
 
 class ReplicasTold(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,19 +34,27 @@ class Replicas:
         self._pool_ids = tuple(pool_ids)
         self._say = say
         self._pool_of = dict(self._first())
+        self._newest_epoch = 0
 
     def answer(self, ask: AskReplicas) -> ReplicasTold:
         """Carry it out and say what runs then. Whoever is leaving runs no more."""
         at_pool = self._at_pool(ask)
         if at_pool is None:
             return ReplicasTold(known=False)
-        if ask.desired is not None:
-            try:
-                self._remove(ask)
-                self._add(ask, at_pool)
-            except OSError as error:
-                return ReplicasTold(replica_ids=self._running(ask.pool_id), error=f"no replica can be started: {error}")
-        return ReplicasTold(replica_ids=self._running(ask.pool_id))
+        error = "" if ask.desired is None else self._carry_out(ask, at_pool)
+        return ReplicasTold(replica_ids=self._running(ask.pool_id), error=error)
+
+    def _carry_out(self, ask: AskReplicas, at_pool: int) -> str:
+        """What could not be done, if anything."""
+        if ask.epoch < self._newest_epoch:
+            return f"an order of epoch {ask.epoch} comes after one of epoch {self._newest_epoch}"
+        self._newest_epoch = ask.epoch
+        try:
+            self._remove(ask)
+            self._add(ask, at_pool)
+        except OSError as error:
+            return f"no replica can be started: {error}"
+        return ""
 
     def _first(self) -> Iterator[tuple[str, str]]:
         pools = zip(self._inputs.settings.pools, self._pool_ids, strict=True)

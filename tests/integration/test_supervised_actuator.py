@@ -52,7 +52,7 @@ async def test_who_exists_is_asked_and_an_order_is_passed_on_whole(socket: Path,
     await actuator.apply(ScaleOrder(pool=merged, desired=1))
     assert supervisor.asked == [
         AskReplicas(pool_id="base-r16"),
-        AskReplicas(pool_id="base-r16", desired=3, remove=("replica-7",)),
+        AskReplicas(pool_id="base-r16", desired=3, remove=("replica-7",), epoch=4),
         AskReplicas(pool_id="base-r16-m1", desired=1, merged_id="big-1", merged_digest="d1"),
     ]
 

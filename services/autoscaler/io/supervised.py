@@ -29,8 +29,8 @@ class Supervised:
         return None
 
     async def apply(self, order: ScaleOrder) -> None:
-        ask = msgspec.structs.replace(_about(order.pool), desired=order.desired, remove=order.remove)
-        await self._ask(ask)
+        about, epoch = _about(order.pool), order.epoch
+        await self._ask(msgspec.structs.replace(about, desired=order.desired, remove=order.remove, epoch=epoch))
 
     async def _ask(self, ask: AskReplicas) -> ReplicasTold:
         try:

@@ -130,6 +130,17 @@ def test_pools_of_other_fleets_are_not_known(pool_id: str) -> None:
     assert children.names() == {"replica-0"}
 
 
+def test_an_order_from_before_the_last_one_s_lease_changes_nothing() -> None:
+    children = Remembered("replica-0")
+    replicas = fleet(children)
+    assert replicas.answer(AskReplicas(pool_id=POOL, desired=2, epoch=3)).error == ""
+    late = replicas.answer(AskReplicas(pool_id=POOL, desired=3, remove=("replica-0",), epoch=2))
+    assert late.error == "an order of epoch 2 comes after one of epoch 3"
+    assert late.replica_ids == ("replica-0", "replica-1")
+    assert not children.leaving
+    assert running(replicas) == ("replica-0", "replica-1"), "a question has no epoch"
+
+
 def test_a_process_that_cannot_be_started_is_said_to_be_so() -> None:
     class Refusing(Remembered):
         def start_service(self, spec: ProcessSpec) -> None:
