@@ -37,8 +37,13 @@ class Quarantine:
         self._spells: dict[AdapterKey, dict[str, Spell]] = {}
 
     def failed(self, replica_id: str, adapter: AdapterKey, now_s: float) -> float:
-        """The replica could not load it once more. Returns until when nothing is sent there."""
+        """The replica could not load it once more. Returns until when nothing is sent there.
+
+        Nothing is sent during a spell, so a failure that becomes known then is of the load that began it: of many
+        requests that waited for one load, each is told."""
         known = self._spells.get(adapter, {}).get(replica_id)
+        if known is not None and now_s < known.until_s:
+            return known.until_s
         until_s = now_s + self._policy.pause_s(known.failures + 1 if known is not None else 1)
         self.put(replica_id, adapter, until_s)
         return until_s

@@ -43,13 +43,24 @@ def test_it_is_asked_again_when_its_time_is_over(hall: Hall) -> None:
 
 def test_each_failure_doubles_the_time_up_to_a_bound() -> None:
     quarantine = Quarantine(QuarantinePolicy(first_s=2.0, most_s=10.0))
-    assert [quarantine.failed("r0", ADAPTER, 100.0) for _ in range(4)] == [102.0, 104.0, 108.0, 110.0]
+    assert [quarantine.failed("r0", ADAPTER, at_s) for at_s in (100.0, 102.0, 106.0, 114.0)] == [
+        102.0,
+        106.0,
+        114.0,
+        124.0,
+    ]
     assert QuarantinePolicy().pause_s(10_000) == 60.0
+
+
+def test_requests_that_waited_for_the_same_load_are_one_failure(hall: Hall) -> None:
+    assert [hall.fleet.on_load_failed(FIRST, ADAPTER, 0.0) for _ in range(20)] == [2.0] * 20
+    assert hall.fleet.on_load_failed(FIRST, ADAPTER, 1.9) == 2.0
+    assert hall.fleet.on_load_failed(FIRST, ADAPTER, 2.0) == 6.0
 
 
 @pytest.mark.parametrize("how", ["residency", "accepted", "restart"])
 def test_a_success_ends_it_and_the_doubling(hall: Hall, how: str) -> None:
-    hall.fleet.on_load_failed(FIRST, ADAPTER, 0.0)
+    hall.fleet.on_load_failed(FIRST, ADAPTER, -2.0)
     hall.fleet.on_load_failed(FIRST, ADAPTER, 0.0)
     match how:
         case "residency":
