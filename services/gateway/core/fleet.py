@@ -52,6 +52,7 @@ class Fleet:
 
     def on_report(self, report: ReplicaReport, now_s: float) -> None:
         self._heard_at_s[report.replica_id] = now_s
+        self._age(now_s)
         replica = self._replica(report.replica_id)
         if replica.incarnation not in ("", report.incarnation):
             self._quarantine.forget(report.replica_id)
@@ -131,10 +132,7 @@ class Fleet:
 
     def pools(self, pool_ids: Iterable[str], now_s: float) -> list[Pool]:
         """Those of the pools that there are, as they stand at `now_s`."""
-        while self._reports and self._reports[0][0] < now_s:
-            _, replica = self._reports.popleft()
-            if replica.fresh and replica.fresh_until_s < now_s:
-                replica.grow_stale()
+        self._age(now_s)
         return [pool for pool_id in pool_ids if (pool := self._pools.get(pool_id)) is not None]
 
     def resident(self, pool: Pool, adapter: AdapterKey) -> list[Seat]:
@@ -147,6 +145,13 @@ class Fleet:
 
     def quarantined_until_s(self, replica_id: str, adapter: AdapterKey) -> float:
         return self._quarantine.until_s(replica_id, adapter)
+
+    def _age(self, now_s: float) -> None:
+        """With every report, too: there may be no question for days."""
+        while self._reports and self._reports[0][0] < now_s:
+            _, replica = self._reports.popleft()
+            if replica.fresh and replica.fresh_until_s < now_s:
+                replica.grow_stale()
 
     def _replica(self, replica_id: str) -> Replica:
         replica = self._replicas.get(replica_id)

@@ -144,6 +144,14 @@ def test_owners_of_a_pool_and_of_a_hot_adapter(fleet: Fleet) -> None:
     assert fleet.owners(POOL, ADAPTER.adapter_id) == 2
 
 
+def test_reports_that_nobody_asks_about_take_no_memory(fleet: Fleet) -> None:
+    for second in range(1, 100):
+        fleet.on_report(report("r0"), float(second))
+    assert len(fleet._reports) <= 5
+    assert look(fleet, now_s=99.0).usable
+    assert not look(fleet, "r1", now_s=99.0).usable
+
+
 def test_silence(fleet: Fleet) -> None:
     assert not fleet.is_silent("r0", 3.0)
     assert fleet.is_silent("r0", 3.1)
