@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 LOCK = ROOT / "infra/lock/requirements.lock"
 TARGETS = (
     *("up", "down", "test", "lint", "types", "unit", "contract", "simulation", "integration", "e2e"),
-    *("vllm", "bench", "bench-engine", "isolation", "targets", "lock", "clean"),
+    *("vllm", "bench", "bench-engine", "isolation", "routing-report", "autoscaling-report", "targets", "lock", "clean"),
 )
 
 NOT_IN_THE_LOCK = ("vllm",)

@@ -204,7 +204,10 @@ def _first_tokens(plan: Plan) -> tuple[Figure, ...]:
     asked = plan.question
     if asked.replica_tokens_per_s is not None:
         return ()
-    prompt_s = asked.prompt_tokens / asked.prefill_tokens_per_s
+    prompt_s, steps = (
+        asked.prompt_tokens / asked.prefill_tokens_per_s,
+        rates.steps(asked.prompt_tokens, asked.chunk_tokens),
+    )
     store_s, disk_s, slot_s = (
         rates.load_s(plan.adapter_bytes, link)
         for link in (asked.store_bytes_per_s, asked.disk_bytes_per_s, asked.gpu_link_bytes_per_s)
@@ -212,8 +215,8 @@ def _first_tokens(plan: Plan) -> tuple[Figure, ...]:
     ways = (("gpu", "in a slot", ()), ("ram", "in RAM", (slot_s,)), ("disk", "on disk", (disk_s, slot_s)),
             ("remote", "in the object store", (store_s, slot_s)))  # fmt: skip
     return tuple(
-        _line(f"ttft_{tier}_s", f"adapter {where}", prompt_s + asked.step_s + sum(loads), "s",
-              " + ".join([f"prompt {said(prompt_s, 's')}", f"step {said(asked.step_s, 's')}",
+        _line(f"ttft_{tier}_s", f"adapter {where}", prompt_s + steps * asked.step_s + sum(loads), "s",
+              " + ".join([f"prompt {said(prompt_s, 's')}", f"{steps} × step {said(asked.step_s, 's')}",
                           *(f"load {said(load, 's')}" for load in loads)]))
         for tier, where, loads in ways
     )  # fmt: skip

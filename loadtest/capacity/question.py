@@ -37,6 +37,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """One token for every row, with adapters."""
     merged_step_s: float = 0.040
     prefill_tokens_per_s: float = 8000.0
+    chunk_tokens: int = 1024
+    """Of prompts in a step. The engines' own 512 would make two steps of a prompt of fleet A."""
     replica_tokens_per_s: float | None = None
     """Measured at the objective, prompts included; instead of rows ÷ step and prefill."""
     headroom: float = 1.3
@@ -53,7 +55,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 _POSITIVE = (
     *("adapters", "rate_per_s", "prompt_tokens", "output_tokens", "rank", "objective_s", "gpu_bytes", "rows"),
-    *("context_tokens", "slot_cap", "step_s", "merged_step_s", "prefill_tokens_per_s", "owners", "hot_tokens_per_s"),
+    *(
+        "context_tokens",
+        "slot_cap",
+        "step_s",
+        "merged_step_s",
+        "prefill_tokens_per_s",
+        "chunk_tokens",
+        "owners",
+        "hot_tokens_per_s",
+    ),
     *("store_bytes_per_s", "disk_bytes_per_s", "gpu_link_bytes_per_s", "base_bytes_per_s"),
 )
 _NOT_NEGATIVE = ("zipf", "work_bytes", "usd_per_gpu_hour")

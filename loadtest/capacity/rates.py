@@ -45,6 +45,11 @@ def load_s(size_bytes: float, bytes_per_s: float) -> float:
     return size_bytes / bytes_per_s
 
 
+def steps(prompt_tokens: float, chunk_tokens: int) -> int:
+    """⌈prompt ÷ chunk⌉: steps until a prompt is read, if nobody else has one."""
+    return math.ceil(prompt_tokens / chunk_tokens)
+
+
 def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
     """USD/h ÷ (output tokens/s × 3,600) × 10^6."""
     return usd_per_hour / (tokens_per_s * 3600) * 1e6

@@ -59,7 +59,9 @@ def pool(plan: Plan, replicas: int) -> PoolShape:
         adapter_bytes=plan.adapter_bytes,
         ram_bytes=held_bytes,
         disk_bytes=4 * held_bytes,
-        batch=BatchShape(max_rows=asked.rows, kv_tokens=asked.rows * asked.context_tokens),
+        batch=BatchShape(
+            max_rows=asked.rows, chunk_tokens=asked.chunk_tokens, kv_tokens=asked.rows * asked.context_tokens
+        ),
     )
 
 

@@ -25,6 +25,7 @@ NUMBERS: tuple[tuple[str, str, float, str], ...] = (
     ("--step-ms", "step_s", 1e-3, "one token for every row, with adapters"),
     ("--merged-step-ms", "merged_step_s", 1e-3, "the same for a merged copy"),
     ("--prefill", "prefill_tokens_per_s", 1, "prompt tokens a second of a replica"),
+    ("--chunk", "chunk_tokens", 1, "prompt tokens of one step at most"),
     ("--replica-rate", "replica_tokens_per_s", 1, "output tokens a second of a replica, measured with its prompts"),
     ("--headroom", "headroom", 1, "replicas over those that are busy"),
     ("--owners", "owners", 1, "replicas that hold an adapter"),
@@ -37,7 +38,7 @@ NUMBERS: tuple[tuple[str, str, float, str], ...] = (
 )
 """Flag, the question's field, what one of the flag is in the field's unit, and help."""
 
-WHOLE = frozenset({"adapters", "rank", "rows", "context_tokens", "slot_cap", "owners"})
+WHOLE = frozenset({"adapters", "rank", "rows", "context_tokens", "slot_cap", "chunk_tokens", "owners"})
 
 
 def add_plan(commands: argparse._SubParsersAction) -> None:

@@ -53,6 +53,10 @@ def test_fewer_targets_make_smaller_adapters() -> None:
     assert asked(targets=("q_proj", "v_proj"))["layer_values"] == 2 * 131_072
 
 
+def test_a_prompt_longer_than_a_chunk_takes_another_step() -> None:
+    assert asked(chunk_tokens=512)["ttft_gpu_s"] == pytest.approx(asked()["ttft_gpu_s"] + 0.05)
+
+
 def test_one_replica_holds_every_adapter_once() -> None:
     assert asked(rate_per_s=0.5)["owned"] == 5000
 

@@ -58,7 +58,7 @@ def test_the_simulated_fleet_is_the_plans() -> None:
     [pool] = made.pools
     assert (pool.replicas, pool.slots, pool.adapter_bytes) == (22, 250, 79_953_920)
     assert pool.ram_bytes > 5000 * 2 / 22 * pool.adapter_bytes
-    assert pool.batch.max_rows == 32
+    assert (pool.batch.max_rows, pool.batch.chunk_tokens) == (32, 1024)
     assert pool.batch.kv_tokens == 64_000
     assert made.timing.steps.step_s(32, 8_000, 32) == pytest.approx(1.05)
     assert made.usd_per_replica_hour == 2.5
