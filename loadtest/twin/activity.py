@@ -38,8 +38,9 @@ class Activity:
         self._sequence = 0
 
     def began(self, request: Request) -> None:
-        self._pool(request).requests += 1
-        self._adapter(request).requests += 1
+        pool = self._pool(request)
+        pool.requests += 1
+        _of(pool, request).requests += 1
 
     def first_token(self, request: Request, after_s: float) -> None:
         pool = self._pool(request)
@@ -49,7 +50,7 @@ class Activity:
     def ended(self, request: Request) -> None:
         if request.outcome == "ok":
             self._count(request, request.call.output_tokens)
-            self._adapter(request).finished += 1
+            _of(self._pool(request), request).finished += 1
         elif request.first_s is None:
             self._pool(request).refused += 1
 
@@ -58,9 +59,13 @@ class Activity:
         steps = self._steps()
         for request in live:
             attempt = request.attempt
-            if attempt is not None and request.first_s is not None:
-                over = steps.get(attempt.replica_id, 0) - attempt.since_step if attempt.since_step >= 0 else 0
-                self._count(request, attempt.produced + over)
+            if attempt is None or request.first_s is None:
+                continue
+            tokens = attempt.produced
+            if attempt.since_step >= 0:
+                tokens += steps.get(attempt.replica_id, attempt.since_step) - attempt.since_step
+            if tokens > request.counted:
+                self._count(request, tokens)
         pools, self._pools = self._pools, {}
         self._sequence += 1
         return GatewayActivity(
@@ -71,10 +76,12 @@ class Activity:
         )
 
     def _count(self, request: Request, tokens: int) -> None:
-        more, request.counted = tokens - request.counted, max(tokens, request.counted)
+        more = tokens - request.counted
         if more > 0:
-            self._pool(request).tokens += more
-            self._adapter(request).tokens += more
+            request.counted = tokens
+            pool = self._pool(request)
+            pool.tokens += more
+            _of(pool, request).tokens += more
 
     def _pool(self, request: Request) -> _PoolCounts:
         pool = self._pools.get(request.record.pool_id)
@@ -82,12 +89,13 @@ class Activity:
             pool = self._pools[request.record.pool_id] = _PoolCounts()
         return pool
 
-    def _adapter(self, request: Request) -> _Counts:
-        adapters, name = self._pool(request).adapters, request.record.adapter_id
-        counts = adapters.get(name)
-        if counts is None:
-            counts = adapters[name] = _Counts()
-        return counts
+
+def _of(pool: _PoolCounts, request: Request) -> _Counts:
+    name = request.record.adapter_id
+    counts = pool.adapters.get(name)
+    if counts is None:
+        counts = pool.adapters[name] = _Counts()
+    return counts
 
 
 def _told(counts: _PoolCounts) -> PoolActivity:

@@ -49,6 +49,8 @@ class Gateway:
         timing = around.scenario.timing
         self._way_s = timing.gateway_s + timing.bus_s + timing.worker_s
         self._jitter_s = timing.jitter_s
+        self._incarnations: dict[str, str] = {}
+        """Of each replica, the one that reported last."""
         self._answered: dict[str, list[str]] = {}
         """By replica, requests that it has and that are in no report of it yet."""
 
@@ -64,12 +66,9 @@ class Gateway:
         for bus_id in self._answered.pop(report.replica_id, ()):
             sends.answered(bus_id)
         self.fleet.on_report(report, self._agenda.now_s)
-
-        def is_lost(request: Request) -> bool:
-            attempt = request.attempt
-            return attempt is not None and attempt.received and attempt.incarnation != report.incarnation
-
-        self._lose(report.replica_id, f"Replica {report.replica_id} restarted.", is_lost)
+        if self._incarnations.get(report.replica_id) != report.incarnation:
+            self._incarnations[report.replica_id] = report.incarnation
+            self._lose(report.replica_id, f"Replica {report.replica_id} restarted.", _another_than(report.incarnation))
 
     def on_residency(self, message: Residency) -> None:
         self.fleet.on_residency(message, self._agenda.now_s)
@@ -127,10 +126,6 @@ class Gateway:
         else:
             self._follow(request, streams.chosen(stream_of(request), choice, self._streams, now_s))
 
-    def _look_again(self, request: Request) -> None:
-        if request.attempt is None and not request.outcome:
-            self._route(request)
-
     def _ask(self, request: Request, choice: Choice) -> None:
         request.attempts += 1
         request.tried |= {choice.replica_id}
@@ -170,7 +165,7 @@ class Gateway:
         for action in actions:
             match action:
                 case Wait():
-                    self._agenda.after(TICK_S, self._look_again, request)
+                    self._agenda.after(TICK_S, self._route, request)
                 case Reroute():
                     request.trouble, request.first_s = action.reason, None
                     self._route(request)
@@ -192,3 +187,13 @@ class Gateway:
         request.ended_s, request.outcome, request.attempt = self._agenda.now_s, outcome, None
         del self.live[request]
         self._around.on_over(request)
+
+
+def _another_than(incarnation: str) -> Callable[[Request], bool]:
+    """Whether a request is with an earlier process of its replica."""
+
+    def is_lost(request: Request) -> bool:
+        attempt = request.attempt
+        return attempt is not None and attempt.received and attempt.incarnation != incarnation
+
+    return is_lost
