@@ -22,8 +22,8 @@ def decide_all(
     cost: CostPolicy,
 ) -> dict[str, PoolDecision]:
     """A decision for each pool, one after another: what the budget pays for one depends on the others. A pool comes
-    before the merged pools of its customers."""
-    desired = {pool_id: memory.desired or 0 for pool_id, memory in memories.items()}
+    before the merged pools of its customers. One that is remembered and no more there costs nothing."""
+    desired = {pool_id: memory.desired or 0 for pool_id, memory in memories.items() if pool_id in loads}
     decisions: dict[str, PoolDecision] = {}
     for pool_id in sorted(loads):
         load = msgspec.structs.replace(loads[pool_id], affordable=affordable(pool_id, desired, cost))

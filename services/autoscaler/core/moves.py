@@ -6,7 +6,7 @@ first: one that is not ready yet, then the lowest weight (the fewest adapters), 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import msgspec
 
@@ -17,6 +17,9 @@ from services.autoscaler.core.roster import Roster, silent_for_s
 
 _BELIEVED_S = 120.0
 """How long a replica that was told to go is believed to be going. If it is still there then, it is looked at anew."""
+
+_DOUBLINGS = 60
+"""More than any pause is long; fewer than a float can hold."""
 
 
 class Moves(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +104,9 @@ def _victims(scene: Scene, existing: frozenset[str]) -> tuple[str, ...]:
     serving = [replica for replica in roster.serving if replica.replica_id in existing]
     if scene.load.removal_order is not None:
         able = {replica.replica_id for replica in serving} | {*roster.coming, *roster.silent}
-        return tuple(name for name in scene.load.removal_order if name in able)[:surplus]
+        # Behind one that drains by somebody else's order, everybody would drain in vain.
+        reach = _leading(scene.load.removal_order, existing - {*roster.aside})
+        return tuple(name for name in reach if name in able)[:surplus]
     cheapest = tuple(replica.replica_id for replica in sorted(serving, key=_loss))
     return (*reversed(roster.coming), *cheapest)[:surplus]
 
@@ -117,11 +122,12 @@ def _removing(
     able |= {name for name, since_s in memory.removing.items() if scene.now_s - since_s < _BELIEVED_S}
     order = scene.load.removal_order
     if order is not None:
-        able = set(_leading(order, able))
+        able = {*_leading(order, able)}
     return {name: memory.removing.get(name, scene.now_s) for name in sorted(able & existing)}
 
 
-def _leading(order: tuple[str, ...], able: set[str]) -> tuple[str, ...]:
+def _leading(order: tuple[str, ...], able: Set[str]) -> tuple[str, ...]:
+    """Those of the order before the first one that is not able."""
     for index, name in enumerate(order):
         if name not in able:
             return order[:index]
@@ -131,10 +137,11 @@ def _leading(order: tuple[str, ...], able: set[str]) -> tuple[str, ...]:
 def _drained(name: str, since_s: float, scene: Scene) -> bool:
     policy, replica = scene.policy.drain, scene.load.replicas.get(name)
     drains_s = scene.now_s - since_s
-    if drains_s >= policy.deadline_s or replica is None:
+    silent_s = drains_s if replica is None else silent_for_s(replica, scene.now_s)
+    if drains_s >= policy.deadline_s or silent_s > scene.policy.silence.lost_after_s:
         return True
-    if silent_for_s(replica, scene.now_s) > scene.policy.silence.lost_after_s:
-        return True
+    if replica is None:
+        return False  # after a restart: whoever was not heard yet may be busy
     return replica.draining and replica.empty and drains_s >= policy.settle_s
 
 
@@ -154,7 +161,8 @@ def _tried(memory: PoolMemory, scene: Scene) -> PoolMemory:
     failed, retry_at_s = (0, None) if arrived else (memory.failed_starts, memory.retry_at_s)
     if set(roster.late) - memory.given_up:
         failed += 1
-        retry_at_s = scene.now_s + min(start.longest_retry_s, start.deadline_s * (2 ** (failed - 1) - 1))
+        doubled = 2.0 ** min(failed - 1, _DOUBLINGS)
+        retry_at_s = scene.now_s + min(start.longest_retry_s, start.deadline_s * (doubled - 1))
     return msgspec.structs.replace(
         memory,
         waiting={name: memory.waiting.get(name, scene.now_s) for name in (*roster.coming, *roster.late)},

@@ -58,6 +58,12 @@ def test_c73_a_symptom_is_not_believed_while_replicas_start_nor_until_they_have_
     assert at(90.0, both, settling.memory).desired == 4
 
 
+def test_a_pool_whose_replicas_have_never_come_up_for_weeks_is_still_tried() -> None:
+    memory = wants(1, failed_starts=2_000, waiting={"r1": 0.0})
+    decision = at(200.0, pool({}, existing=frozenset({"r1"})), memory)
+    assert (decision.remove, decision.memory.retry_at_s) == (("r1",), 2_000.0)
+
+
 def test_the_order_in_which_replicas_go_is_that_of_what_their_loss_moves() -> None:
     known = {
         "r1": replica("r1", weight=0.5, tokens_in_flight=900),
@@ -91,6 +97,13 @@ def test_the_drain_deadline_ends_the_longest_request() -> None:
     assert at(600.0, pool(busy), wants(1, drains={"r2": 0.0})).remove == ("r2",)
 
 
+def test_one_that_drains_and_was_not_heard_since_a_restart_is_given_the_time_to_be_heard() -> None:
+    load = pool(replicas("r1"), existing=frozenset({"r1", "r2"}))
+    memory = remembered(1, {"r2": 0.0}, 0.0)
+    assert at(20.0, load, memory).remove == ()
+    assert at(31.0, load, memory).remove == ("r2",)
+
+
 def test_whoever_was_told_to_go_is_not_taken_back_and_its_order_stays_until_it_is_gone() -> None:
     known = {**replicas("r1"), "r2": replica("r2", draining=True)}
     memory = at(10.0, pool(known), wants(1, drains={"r2": 0.0})).memory
@@ -122,6 +135,13 @@ def test_where_only_the_last_can_go_the_last_one_drains_and_is_waited_for() -> N
     assert at(50.0, pool(empty, removal_order=order), memory).remove == ("p-1", "p-2")
     back = at(50.0, pool(leaving, removal_order=order, demand=asked(1.8)), memory)
     assert back.undrain == ("p-1",)
+
+
+def test_where_only_the_last_can_go_and_a_person_drains_it_nobody_else_drains_in_vain() -> None:
+    order = ("p-2", "p-1", "p-0")
+    known = {**replicas("p-0", "p-1"), "p-2": replica("p-2", draining=True)}
+    decision = lowered(pool(known, removal_order=order, held=frozenset({"p-2"}), demand=asked(0.5)), 2)
+    assert (decision.desired, decision.drain, decision.remove) == (1, (), ())
 
 
 def test_where_nobody_carries_it_out_nobody_drains() -> None:

@@ -125,6 +125,14 @@ def test_one_budget_is_for_all_pools() -> None:
     assert decisions["p"].reason.endswith("; 9 would be needed, the budget allows 7")
 
 
+def test_a_pool_that_is_no_more_takes_nothing_of_the_budget() -> None:
+    cost = CostPolicy(usd_per_replica_hour=2.5, budget_usd_per_hour=20.0)
+    memories = {"gone": PoolMemory(desired=6), "p": PoolMemory(desired=1)}
+    loads = {"p": pool(replicas("p1"), pool_id="p", demand=asked(7.5))}
+    decisions = decide_all(memories, loads, 0.0, ScalePolicy(), cost)
+    assert decisions["p"].desired == 8
+
+
 def test_without_a_budget_or_a_price_everything_is_affordable() -> None:
     assert affordable("p", {}, CostPolicy()) is None
     assert affordable("p", {}, CostPolicy(usd_per_replica_hour=0.0, budget_usd_per_hour=5.0)) is None
