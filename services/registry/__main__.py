@@ -32,6 +32,7 @@ from services.registry.gating.verdicts import Verdicts
 from services.registry.http.door import build_door
 from services.registry.io.changes import Changes
 from services.registry.io.database import Database, DatabasePolicy, DatabaseUrlError
+from services.registry.io.drafts import Drafts
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
 from services.registry.precedence import Precedence
@@ -72,7 +73,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> Assembly:
     """Raises SettingsError for a URL that names nothing."""
     database, store, meters = _database(settings), _store(settings), Meters(metrics)
-    fleet, uploads = Fleet(bus, policies.fleet(settings)), Uploads(store, clock, policies.uploads(settings))
+    fleet, uploads = Fleet(bus, policies.fleet(settings)), _uploads(settings, store, clock)
     shelf = Shelf(sources=WeightsSources(store, settings.weights_from, _buckets(settings)), store=store)
     verifications = Verifications(database, shelf, clock, policies.registration(settings), meters)
     registrations = Registrations(database, verifications, clock, policies.registration(settings), meters)
@@ -171,6 +172,10 @@ def _store(settings: Settings) -> ObjectStore:
         return store_from_url(settings.store_url, settings)
     except ValueError as error:
         raise SettingsError(f"{PREFIX}STORE_URL does not fit: {error}") from error
+
+
+def _uploads(settings: Settings, store: ObjectStore, clock: Clock) -> Uploads:
+    return Uploads(store, Drafts(policies.drafts_folder(settings)), clock, policies.uploads(settings))
 
 
 def _buckets(settings: Settings) -> dict[str, ObjectStore]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from services.registry.attendance import AttendancePolicy
 from services.registry.deployment.residency import ResidencyPolicy
 from services.registry.fleet import FleetPolicy
@@ -10,6 +13,7 @@ from services.registry.registration.outcomes import RegistrationPolicy
 from services.registry.registration.uploads import UploadPolicy
 from services.registry.relay import RelayPolicy
 from services.registry.settings import Settings
+from shared.store.open import folder_of
 
 
 def registration(settings: Settings) -> RegistrationPolicy:
@@ -53,6 +57,13 @@ def uploads(settings: Settings) -> UploadPolicy:
         keep_parts_s=settings.keep_parts_s,
         keep_uploads_s=settings.keep_uploads_s,
     )
+
+
+def drafts_folder(settings: Settings) -> Path:
+    """On the store's own file system, if it has one."""
+    store = folder_of(settings.store_url)
+    beside = Path(tempfile.gettempdir(), "lorafleet-uploads") if store is None else store / ".drafts"
+    return settings.drafts_folder or beside
 
 
 def relay(settings: Settings) -> RelayPolicy:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from services.registry.core.files.sources import Prefixes, prefixes_of
 from shared.store.access import S3Access
 
@@ -37,6 +39,9 @@ class Settings(S3Access, frozen=True, kw_only=True):
     """`file:///folder` or `s3://bucket/prefix`: where `weights_uri` may point, besides uploads. None by default.
     Buckets are reached as the store is, with the `s3_*` settings."""
     largest_file_bytes: int = 2 << 30
+    drafts_folder: Path | None = None
+    """Where uploads grow until they are whole; unset: within a store in a folder, which then takes them in without
+    copying them, else in the system's folder for temporary files."""
     keep_parts_s: float = 86400.0
     """How long an upload that broke off may be taken up again."""
     keep_uploads_s: float = 7 * 86400.0

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import io
+import errno
 import os
 import secrets
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
-from shared.store.port import DigestMismatch, Listed, ObjectMissing, StoreUnavailable, checked_key
+from shared.store import outside
+from shared.store.file_incoming import CHUNK_BYTES, Incoming, place_for_good
+from shared.store.port import Listed, ObjectMissing, StoreUnavailable, checked_key
 
-CHUNK_BYTES = 1 << 20
 _INCOMING = ".incoming"
 
 
@@ -33,7 +32,7 @@ class FileStore:
     async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
         """See ObjectStore. What `chunks` raises passes through, and nothing is visible then."""
         place = self._place(key)
-        incoming = _Incoming(self._root / _INCOMING / secrets.token_hex(16))
+        incoming = Incoming(self._root / _INCOMING / secrets.token_hex(16))
         try:
             await asyncio.to_thread(incoming.open)
             async for chunk in chunks:
@@ -41,6 +40,26 @@ class FileStore:
             return await asyncio.to_thread(incoming.finish, place, digest)
         finally:
             incoming.discard()
+
+    async def adopt(self, key: str, file: Path, digest: str) -> int:
+        """See ObjectStore. A file on the store's own file system becomes the object itself; of any other the bytes
+        are copied."""
+        place = self._place(key)
+        size_bytes = await asyncio.to_thread(_taken_in, file, place)
+        if size_bytes is None:
+            size_bytes = await self.put(key, outside.chunks(file), digest)
+            await outside.forget(file)
+        return size_bytes
+
+    async def move(self, key: str, to: str, digest: str) -> None:
+        """See ObjectStore. At every moment there is the object under one of the two."""
+        place, target = self._place(key), self._place(to)
+        try:
+            await asyncio.to_thread(place_for_good, place, target)
+        except FileNotFoundError as error:
+            raise ObjectMissing(f"there is no object {key}") from error
+        except OSError as error:
+            raise StoreUnavailable(f"object {key} cannot be moved: {error}") from error
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """See ObjectStore. A store whose folder is gone is unavailable: its objects are not known missing."""
@@ -83,59 +102,18 @@ class FileStore:
             raise StoreUnavailable(f"object {key} cannot be read: {error}") from error
 
 
-class _Incoming:
-    """A file on its way into the store. `discard` is safe while a cancelled caller's last call still runs in its
-    thread: of `open` by a lock of this class, of the others by the buffered writer's own."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._hash = hashlib.sha256()
-        self._file: BinaryIO = io.BytesIO()
-        self._discarded = False
-        self._opening = threading.Lock()
-
-    def open(self) -> None:
-        with self._opening:
-            if self._discarded:
-                return
-            try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self._path.open("wb", buffering=CHUNK_BYTES)
-            except OSError as error:
-                raise StoreUnavailable(f"the store cannot be written: {error}") from error
-
-    def write(self, chunk: bytes) -> None:
-        self._hash.update(chunk)
-        try:
-            self._file.write(chunk)
-        except OSError as error:
-            raise StoreUnavailable(f"the store cannot be written: {error}") from error
-
-    def finish(self, place: Path, digest: str) -> int:
-        """Move the file to its place; the count of its bytes."""
-        if (found := self._hash.hexdigest()) != digest:
-            raise DigestMismatch(f"the SHA-256 of the bytes is {found}, not {digest}")
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            size_bytes = self._file.tell()
-            self._file.close()
-            place.parent.mkdir(parents=True, exist_ok=True)
-            self._path.replace(place)
-            _sync_folder(place.parent)
-        except OSError as error:
-            raise StoreUnavailable(f"the store cannot be written: {error}") from error
-        return size_bytes
-
-    def discard(self) -> None:
-        """Leave nothing behind. After `finish` there is nothing, and this does nothing."""
-        with self._opening:
-            self._discarded = True
-        # A full disk fails the flush of the buffer as well, and what was buffered is not wanted.
-        with contextlib.suppress(OSError):
-            self._file.close()
-        with contextlib.suppress(OSError):  # why the file could not be written is what its writer wants to know
-            self._path.unlink(missing_ok=True)
+def _taken_in(file: Path, place: Path) -> int | None:
+    """The count of its bytes, or None for a file on another file system."""
+    try:
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+            size_bytes = os.fstat(opened.fileno()).st_size
+        place_for_good(file, place)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return None
+        raise StoreUnavailable(f"the store cannot take in {file.name}: {error}") from error
+    return size_bytes
 
 
 def _listed(place: Path, folder: str, beginning: str) -> list[Listed]:
@@ -157,12 +135,3 @@ def _read_chunk(file: BinaryIO, key: str) -> bytes:
         return file.read(CHUNK_BYTES)
     except OSError as error:
         raise StoreUnavailable(f"object {key} cannot be read: {error}") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk once its folder is."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -40,6 +41,16 @@ class ObjectStore(Protocol):
     async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
         """Store the bytes and return their count. Readers see the whole object or none.
         Raises DigestMismatch, StoreUnavailable; nothing is visible then."""
+
+    async def adopt(self, key: str, file: Path, digest: str) -> int:
+        """As `put` with the bytes of a local file, which is gone afterwards; without a copy if the store can. The
+        caller has seen the digest of what it wrote there, and writes no more: not every store reads it once more.
+        Raises DigestMismatch, StoreUnavailable; the file is still there then."""
+
+    async def move(self, key: str, to: str, digest: str) -> None:
+        """The object, which has this digest, under another key; without a copy if the store can. Readers who look
+        under `key` first and then under `to` find it, also after a failure. Raises ObjectMissing if there is nothing
+        under `key`, DigestMismatch, StoreUnavailable."""
 
     def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """The object from byte `start` on, in chunks of at most 1 MiB; nothing if it has no such byte.

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from boto3.session import Session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
+from shared.store import outside
 from shared.store.access import S3Access
 from shared.store.patience import USUAL_PATIENCE, Patience
 from shared.store.port import Listed, ObjectMissing, checked_key
@@ -94,6 +96,17 @@ class S3Store:
             with contextlib.suppress(*FAILURES):
                 await asyncio.shield(self._in_thread(upload.abort))
             raise
+
+    async def adopt(self, key: str, file: Path, digest: str) -> int:
+        """See ObjectStore."""
+        size_bytes = await self.put(key, outside.chunks(file), digest)
+        await outside.forget(file)
+        return size_bytes
+
+    async def move(self, key: str, to: str, digest: str) -> None:
+        """See ObjectStore. The bytes are read and sent once more, so that their digest is checked by whoever has it."""
+        await self.put(to, self.read(key), digest)
+        await self.delete(key)
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """See ObjectStore."""

@@ -6,10 +6,11 @@ import asyncio
 import hashlib
 import tracemalloc
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, weights_key
+from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreUnavailable, weights_key
 
 SMALL = b"hello adapters"
 LARGE = bytes(range(256)) * (9 << 12) + b"the rest"
@@ -128,6 +129,41 @@ class StoreSuite:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert not await store.exists(weights_key(digest))
+
+    @pytest.mark.parametrize("payload", [b"", SMALL, LARGE], ids=["empty", "small", "large"])
+    async def test_a_file_that_is_adopted_is_an_object_and_no_file(
+        self, store: ObjectStore, tmp_path: Path, payload: bytes
+    ) -> None:
+        digest = digest_of(payload)
+        for _ in range(2):  # twice is the same as once
+            (tmp_path / "draft").write_bytes(payload)
+            assert await store.adopt(weights_key(digest), tmp_path / "draft", digest) == len(payload)
+            assert await read_all(store, weights_key(digest)) == payload
+            assert not (tmp_path / "draft").exists()
+
+    async def test_a_file_that_is_not_there_is_adopted_by_nobody(self, store: ObjectStore, tmp_path: Path) -> None:
+        with pytest.raises(StoreUnavailable):
+            await store.adopt(weights_key(digest_of(SMALL)), tmp_path / "nothing", digest_of(SMALL))
+        assert not await store.exists(weights_key(digest_of(SMALL)))
+
+    async def test_an_object_moves_also_to_where_it_is(self, store: ObjectStore) -> None:
+        digest = digest_of(SMALL)
+        for _ in range(2):
+            await store.put("uploads/x", chunks_of(SMALL), digest)
+            await store.move("uploads/x", weights_key(digest), digest)
+            assert await read_all(store, weights_key(digest)) == SMALL
+            assert not await store.exists("uploads/x")
+        with pytest.raises(ObjectMissing):
+            await store.move("uploads/x", weights_key(digest), digest)
+        assert await read_all(store, weights_key(digest)) == SMALL
+
+    async def test_a_reader_keeps_what_moves(self, store: ObjectStore) -> None:
+        payload = bytes(3 << 20)
+        await store.put("uploads/x", chunks_of(payload), digest_of(payload))
+        reader = store.read("uploads/x")
+        first = await anext(reader)
+        await store.move("uploads/x", weights_key(digest_of(payload)), digest_of(payload))
+        assert first + b"".join([chunk async for chunk in reader]) == payload
 
     async def test_a_folder_is_listed_by_the_beginning_of_its_names(self, store: ObjectStore) -> None:
         assert await store.listed("parts") == []

@@ -16,7 +16,7 @@ UPLOADS_FOLDER = "uploads"
 SMALL_BYTES = 1 << 20
 
 
-class Weights(Protocol):
+class Source(Protocol):
     """One weights file, readable from the beginning as often as needed."""
 
     @property
@@ -25,6 +25,13 @@ class Weights(Protocol):
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Raises SourceUnavailable, or what an ObjectStore raises: ObjectMissing for what is there no more."""
+
+
+class Weights(Source, Protocol):
+    """One that can go into the store, too."""
+
+    async def keep(self, key: str, digest: str) -> None:
+        """As the object under this key, if this is its SHA-256. Raises as `chunks`, and DigestMismatch."""
 
 
 def upload_key(digest: str) -> str:
@@ -42,36 +49,37 @@ class WeightsSources:
 
     async def open(self, uri: str) -> Weights | Defect:
         """Raises SourceUnavailable, StoreUnavailable."""
-        weights = await self._open(uri)
-        return weights if isinstance(weights, Defect) else _Remembered(weights)
-
-    async def _open(self, uri: str) -> Weights | Defect:
         source = sources.locate(uri, self._prefixes)
+        if isinstance(source, Defect):
+            return source
         if isinstance(source, UploadSource):
             return await self._open_upload(source.digest)
+        weights = await self._open(source)
+        return weights if isinstance(weights, Defect) else _Copied(weights, self._store)
+
+    async def _open(self, source: PathSource | ObjectSource) -> Source | Defect:
         if isinstance(source, PathSource):
             return await asyncio.to_thread(weights_files.open_path, source)
-        if isinstance(source, ObjectSource):
-            return await weights_objects.open_object(self._buckets[source.bucket], source.key)
-        return source
+        return await weights_objects.open_object(self._buckets[source.bucket], source.key)
 
     async def _open_upload(self, digest: str) -> Weights | Defect:
         upload = _Upload(self._store, digest)
         return upload if await upload.exists() else sources.missing_fault(f"An upload with the SHA-256 {digest}")
 
 
-class _Remembered:
-    """Weights of which the first reading is kept if they are small: they are then read only once."""
+class _Copied:
+    """Weights of which the first reading is remembered if they are small: they are then read only once."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Source, store: ObjectStore) -> None:
         self.config = weights.config
         self._weights = weights
-        self._kept: list[bytes] | None = None
+        self._store = store
+        self._read: list[bytes] | None = None
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """As those of the weights."""
-        if self._kept is not None:
-            for chunk in self._kept:
+        if self._read is not None:
+            for chunk in self._read:
                 yield chunk
             return
         read: list[bytes] = []
@@ -81,7 +89,11 @@ class _Remembered:
             read = [*read, chunk] if size_bytes <= SMALL_BYTES else []
             yield chunk
         if size_bytes <= SMALL_BYTES:
-            self._kept = read
+            self._read = read
+
+    async def keep(self, key: str, digest: str) -> None:
+        """As Weights says."""
+        await self._store.put(key, self.chunks(), digest)
 
 
 class _Upload:
@@ -106,3 +118,11 @@ class _Upload:
         except ObjectMissing:
             async for chunk in self._store.read(self._final, read_bytes):
                 yield chunk
+
+    async def keep(self, key: str, digest: str) -> None:
+        """They may have been moved there already, for another adapter with the same bytes."""
+        try:
+            await self._store.move(self._waiting, key, digest)
+        except ObjectMissing:
+            if not await self._store.exists(key):
+                raise

@@ -1,34 +1,34 @@
 """Weights files that a pipeline sends instead of naming a folder that the registry can read.
 
-What has arrived is in the object store, a part at a time, before more is read: an upload that broke off, or whose
-registry died, goes on from there, at this registry or at another one on the same store.
+What has arrived is in a file that grows, a part at a time, before more is read: an upload that broke off, or whose
+registry died, goes on from there, at this registry or at another one with the same folder for such files. Once it is
+whole and has its SHA-256, the store takes the file in as it is. What fits into one part goes to the store at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 
 import msgspec
 
 from services.registry.core.deployment.aliases import Denied
-from services.registry.core.files.parts import FOLDER, Part, beginning, chain, chain_to, part_of, reach
 from services.registry.core.files.sources import UPLOAD_SCHEME
+from services.registry.io.drafts import Draft, Drafts
 from services.registry.io.weights import UPLOADS_FOLDER, upload_key
 from shared.messages.identity import is_digest
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
-from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreUnavailable, weights_key
+from shared.store.port import DigestMismatch, ObjectStore, StoreUnavailable, weights_key
 
-PART_BYTES = 4 << 20
+PART_BYTES = 1 << 20
 """All of an upload that is held in memory, and the most that has to be sent twice."""
 
 _log = get_logger(__name__)
 
 
 class UploadPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts are forgotten `keep_parts_s` after the last of them came, a whole file that nobody announced after
+    """What is not whole is forgotten `keep_parts_s` after the last of it came, a whole file that nobody announced after
     `keep_uploads_s`."""
 
     largest_file_bytes: int
@@ -46,9 +46,10 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 class Uploads:
     """Everything here may raise StoreUnavailable; what had arrived is still there then."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, policy: UploadPolicy) -> None:
+    def __init__(self, store: ObjectStore, drafts: Drafts, clock: Clock, policy: UploadPolicy) -> None:
         self.policy = policy
         self._store = store
+        self._drafts = drafts
         self._clock = clock
 
     async def standing(self, digest: str) -> Standing | Denied:
@@ -57,30 +58,29 @@ class Uploads:
             return _no_digest()
         if await self._is_whole(digest):
             return Standing(offset_bytes=0, weights_uri=_uri(digest))
-        return Standing(offset_bytes=reach(chain(await self._parts(digest))))
+        return Standing(offset_bytes=await asyncio.to_thread(self._drafts.reach, digest))
 
     async def receive(self, digest: str, start: int, chunks: AsyncIterator[bytes]) -> str | Denied:
         """Take a file from byte `start` to its end: the `weights_uri` that names it. What `chunks` raises passes
         through, and what came before is kept. Bytes that have another SHA-256 are forgotten, all of them."""
         if not is_digest(digest):
             return _no_digest()
-        parts = await self._parts(digest) if start else ()
-        before = chain_to(parts, start)
-        if before is None:
-            return _elsewhere(reach(chain(parts)))
-        arrival = _Arrival(self._store, digest, start)
-        rest = await arrival.take(chunks)
-        if not before and not arrival.parts:
-            return await self._keep(digest, _whole(rest))
-        await arrival.store(rest)
-        outcome = await self._join(digest, (*before, *arrival.parts))
+        draft = self._drafts.new(digest)
+        try:
+            if start and not await asyncio.to_thread(draft.resume, start):
+                return _elsewhere(await asyncio.to_thread(self._drafts.reach, digest))
+            rest = await _fill(draft, chunks)
+            if not draft.size_bytes:
+                return await self._keep_small(digest, rest)
+            outcome = await self._keep(digest, draft)
+        finally:
+            await asyncio.to_thread(draft.close)
         await self.discard(digest)
         return outcome
 
     async def discard(self, digest: str) -> None:
         """Forget what has come of a file that is not whole."""
-        for part in await self._parts(digest):
-            await self._store.delete(part.key)
+        await asyncio.to_thread(self._drafts.forget, digest)
 
     async def prune(self) -> None:
         """Forget what nobody came back for. A store that is away is asked again the next time."""
@@ -91,86 +91,53 @@ class Uploads:
 
     async def _prune(self) -> None:
         now_s = self._clock.wall_s()
-        found = await self._store.listed(FOLDER)
-        newest: dict[str, float] = {}
-        for one in found:
-            newest[_digest(one.key)] = max(one.modified_at_s, newest.get(_digest(one.key), 0.0))
-        old = [one.key for one in found if newest[_digest(one.key)] < now_s - self.policy.keep_parts_s]
+        drafts = await asyncio.to_thread(self._drafts.prune, now_s - self.policy.keep_parts_s)
         whole = await self._store.listed(UPLOADS_FOLDER)
-        old += [one.key for one in whole if one.modified_at_s < now_s - self.policy.keep_uploads_s]
+        old = [one.key for one in whole if one.modified_at_s < now_s - self.policy.keep_uploads_s]
         for key in old:
             await self._store.delete(key)
-        if old:
-            _log.info("uploads were forgotten that nobody came back for", objects=len(old))
+        if drafts or old:
+            _log.info("uploads were forgotten that nobody came back for", not_whole=drafts, whole=len(old))
 
-    async def _join(self, digest: str, parts: tuple[Part, ...]) -> str | Denied:
-        """Another upload of the same file may have ended meanwhile, and have taken the parts away."""
-        try:
-            return await self._keep(digest, self._bytes_of(parts))
-        except ObjectMissing:
-            return _uri(digest) if await self._is_whole(digest) else _elsewhere(0)
-
-    async def _keep(self, digest: str, chunks: AsyncIterator[bytes]) -> str | Denied:
-        try:
-            await self._store.put(upload_key(digest), chunks, digest)
-        except DigestMismatch as error:
-            return Denied(kind="invalid", code="checksum_mismatch", message=f"{error}.", field="sha256")
+    async def _keep(self, digest: str, draft: Draft) -> str | Denied:
+        if draft.digest != digest:
+            return _mismatch(f"The SHA-256 of the bytes is {draft.digest}, not {digest}.")
+        await self._store.adopt(upload_key(digest), draft.path, digest)
         return _uri(digest)
 
-    async def _bytes_of(self, parts: Iterable[Part]) -> AsyncIterator[bytes]:
-        for part in parts:
-            async for chunk in self._store.read(part.key):
-                yield chunk
-
-    async def _parts(self, digest: str) -> tuple[Part, ...]:
-        found = await self._store.listed(FOLDER, beginning(digest))
-        return tuple(part for one in found if (part := part_of(one.key)) is not None)
+    async def _keep_small(self, digest: str, content: bytes) -> str | Denied:
+        try:
+            await self._store.put(upload_key(digest), _whole(content), digest)
+        except DigestMismatch as error:
+            return _mismatch(f"{error}.")
+        return _uri(digest)
 
     async def _is_whole(self, digest: str) -> bool:
         return await self._store.exists(upload_key(digest)) or await self._store.exists(weights_key(digest))
 
 
-class _Arrival:
-    """Bytes as they come, written away in parts; `parts` are those that are safe."""
-
-    def __init__(self, store: ObjectStore, digest: str, start: int) -> None:
-        self.parts: list[Part] = []
-        self._store = store
-        self._digest = digest
-        self._at = start
-
-    async def take(self, chunks: AsyncIterator[bytes]) -> bytes:
-        """What is left at the end, less than a part. If `chunks` raises, that is safe, too."""
-        waiting = bytearray()
-        try:
-            async for chunk in chunks:
-                waiting += chunk
-                while len(waiting) >= PART_BYTES:
-                    await self.store(bytes(waiting[:PART_BYTES]))
-                    del waiting[:PART_BYTES]
-        except StoreUnavailable:
-            raise
-        except Exception:
-            await self.store(bytes(waiting))
-            raise
-        return bytes(waiting)
-
-    async def store(self, piece: bytes) -> None:
-        if not piece:
-            return
-        part = Part(digest=self._digest, start=self._at, end=self._at + len(piece))
-        own_digest = await asyncio.to_thread(lambda: hashlib.sha256(piece).hexdigest())
-        await self._store.put(part.key, _whole(piece), own_digest)
-        self.parts.append(part)
-        self._at = part.end
+async def _fill(draft: Draft, chunks: AsyncIterator[bytes]) -> bytes:
+    """What is left at the end if nothing came before it; all else is in the draft, also when `chunks` raises."""
+    waiting = bytearray()
+    try:
+        async for chunk in chunks:
+            waiting += chunk
+            if len(waiting) >= PART_BYTES:
+                await asyncio.to_thread(draft.append, waiting)
+                waiting = bytearray()
+    except StoreUnavailable:
+        raise
+    except Exception:
+        await asyncio.to_thread(draft.append, waiting)
+        raise
+    if draft.size_bytes:
+        await asyncio.to_thread(draft.append, waiting)
+        return b""
+    return bytes(waiting)
 
 
 async def _whole(piece: bytes) -> AsyncIterator[bytes]:
     yield piece
-
-
-def _digest(key: str) -> str:
-    return key.removeprefix(f"{FOLDER}/").partition(".")[0]
 
 
 def _uri(digest: str) -> str:
@@ -180,6 +147,10 @@ def _uri(digest: str) -> str:
 def _no_digest() -> Denied:
     message = "An upload is named by its SHA-256 as 64 characters of 0-9 a-f."
     return Denied(kind="invalid", code="checksum_invalid", message=message, field="sha256")
+
+
+def _mismatch(message: str) -> Denied:
+    return Denied(kind="invalid", code="checksum_mismatch", message=message, field="sha256")
 
 
 def _elsewhere(offset: int) -> Denied:

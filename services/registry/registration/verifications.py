@@ -100,14 +100,15 @@ class Verifications:
             file = await inspect(weights, self._limits.largest_file_bytes)
             found = await asyncio.to_thread(_judged, announced, around, file, self._limits)
             if isinstance(found, Content):
-                await self._shelf.store.put(found.store_key, weights.chunks(), file.digest)
+                await weights.keep(found.store_key, file.digest)
             return found
         except (DigestMismatch, ObjectMissing):
             message = "The weights file changed while it was being read."
             return (defect("weights_changed", message, "weights_uri", found="other bytes", allowed="one file"),)
 
     async def _forget_upload(self, announced: AdapterRegistered) -> None:
-        """Its bytes are in their final place by now; what cannot be deleted costs space and nothing else."""
+        """Its bytes are in their final place by now; what else was sent of them and cannot be deleted costs space and
+        nothing else."""
         if not announced.weights_uri.startswith(f"{UPLOAD_SCHEME}:"):
             return
         try:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,7 +27,7 @@ def place(folder: Path) -> Place:
     return Place(folder, f"sqlite+aiosqlite:///{folder}/registry.db")
 
 
-def said(bucket: Bucket, name: str = BUCKET) -> dict[str, str]:
+def said(bucket: Bucket, name: str = BUCKET) -> dict[str, Any]:
     return {"store_url": f"s3://{name}/{bucket.prefix}", **msgspec.structs.asdict(bucket.server.access)}
 
 
@@ -43,24 +44,28 @@ async def test_an_upload_becomes_a_verified_object(tmp_path: Path, bucket: Bucke
     assert await read_all(bucket.store(), weights_key(digest)) == file
 
 
-async def test_an_upload_goes_on_at_another_registry_on_the_same_bucket(tmp_path: Path, bucket: Bucket) -> None:
+async def test_an_upload_goes_on_at_another_registry_with_the_same_folder_for_drafts(
+    tmp_path: Path, bucket: Bucket
+) -> None:
     file = os.urandom(PART_BYTES + 9000)
     path = f"/internal/uploads/{hashlib.sha256(file).hexdigest()}"
+    shared = {**said(bucket), "drafts_folder": tmp_path / "drafts"}
 
     async def broken() -> AsyncIterator[bytes]:
         yield file[: PART_BYTES + 100]
         raise ClientDisconnect
 
-    async with place(tmp_path / "one").registry(**said(bucket)) as here:
+    async with place(tmp_path / "one").registry(**shared) as here:
         assert (await here.admin.put(path, content=broken())).status_code == 400
-    assert len(bucket.files()) == 2
-    async with place(tmp_path / "other").registry(**said(bucket)) as here:
+    assert bucket.files() == []
+    async with place(tmp_path / "other").registry(**shared) as here:
         offset = (await here.admin.head(path)).headers["upload-offset"]
         assert int(offset) == PART_BYTES + 100
         whole = await here.admin.put(path, content=file[int(offset) :], headers={"upload-offset": offset})
         assert whole.status_code == 201
     [key] = bucket.files()
     assert await read_all(bucket.store(), key) == file
+    assert list((tmp_path / "drafts").iterdir()) == []
 
 
 async def test_a_bucket_that_is_none_is_a_store_that_is_away(tmp_path: Path, bucket: Bucket) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from shared.store.access import S3Access
-from shared.store.file import FileStore, _Incoming
+from shared.store.file import FileStore
+from shared.store.file_incoming import Incoming
 from shared.store.open import store_from_url
 from shared.store.port import DigestMismatch, ObjectStore, StoreUnavailable, weights_key
 from tests.integration.store_suite import SMALL, StoreSuite, chunks_of, digest_of, put, read_all
@@ -47,15 +49,15 @@ async def test_a_put_that_is_cancelled_while_its_file_is_opened_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, go_on, done = threading.Event(), threading.Event(), threading.Event()
-    begin = _Incoming.open
+    begin = Incoming.open
 
-    def slowly(incoming: _Incoming) -> None:
+    def slowly(incoming: Incoming) -> None:
         asked.set()
         go_on.wait(10)
         begin(incoming)
         done.set()
 
-    monkeypatch.setattr(_Incoming, "open", slowly)
+    monkeypatch.setattr(Incoming, "open", slowly)
     putting = asyncio.create_task(FileStore(tmp_path).put(weights_key("a" * 64), chunks_of(SMALL), "a" * 64))
     assert await asyncio.to_thread(asked.wait, 10)
     putting.cancel()
@@ -66,9 +68,9 @@ async def test_a_put_that_is_cancelled_while_its_file_is_opened_leaves_none(
     assert files_below(tmp_path) == []
 
 
-async def test_the_object_is_on_the_disk_before_it_is_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done to the disk, in order."""
     seen: list[str] = []
     sync, replace = os.fsync, Path.replace
 
@@ -82,8 +84,50 @@ async def test_the_object_is_on_the_disk_before_it_is_in_its_place(
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", rename)
+    return seen
+
+
+async def test_the_object_is_on_the_disk_before_it_is_in_its_place(tmp_path: Path, seen: list[str]) -> None:
     await put(FileStore(tmp_path), SMALL)
     assert seen == ["sync file", "rename", "sync folder"]
+
+
+async def test_a_file_is_adopted_without_a_copy_once_its_bytes_are_on_the_disk(tmp_path: Path, seen: list[str]) -> None:
+    (tmp_path / "draft").write_bytes(SMALL)
+    same = (tmp_path / "draft").stat().st_ino
+    key = weights_key(digest_of(SMALL))
+    await FileStore(tmp_path / "store").adopt(key, tmp_path / "draft", digest_of(SMALL))
+    assert seen == ["sync file", "rename", "sync folder"]
+    assert (tmp_path / "store" / key).stat().st_ino == same
+
+
+async def test_a_file_of_another_file_system_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, draft, replace = FileStore(tmp_path / "store"), tmp_path / "draft", Path.replace
+    draft.write_bytes(SMALL)
+
+    def rename(path: Path, target: Path) -> Path:
+        if path == draft:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", rename)
+    with pytest.raises(DigestMismatch):
+        await store.adopt(weights_key("a" * 64), draft, "a" * 64)
+    assert files_below(tmp_path) == ["draft"]
+    assert await store.adopt(weights_key(digest_of(SMALL)), draft, digest_of(SMALL)) == len(SMALL)
+    assert await read_all(store, weights_key(digest_of(SMALL))) == SMALL
+    assert not draft.exists()
+
+
+async def test_a_file_that_cannot_be_adopted_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "draft").write_bytes(SMALL)
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await FileStore(tmp_path / "store").adopt("adapters/x", tmp_path / "draft", digest_of(SMALL))
+    assert files_below(tmp_path) == ["draft"]
 
 
 async def test_a_disk_that_refuses_is_unavailable_and_nothing_is_visible(

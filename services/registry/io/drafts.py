@@ -1,0 +1,180 @@
+"""Files of uploads that are not whole yet: each grows in a folder until the store takes it in as it is.
+
+What has arrived is what is in it, also after a kill. Each has one writer, who holds the system's lock on it, and the
+system lets go of that when the writer dies. So nobody can write to what the store has taken in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+
+from shared.store.port import StoreUnavailable
+
+_READ_BYTES = 1 << 20
+
+
+class Drafts:
+    """Blocking. Everything here may raise StoreUnavailable, as if the folder were a part of the store."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def new(self, digest: str) -> Draft:
+        """Of a file that is to have this SHA-256. Nothing is on the disk yet."""
+        return Draft(self._folder, digest)
+
+    def reach(self, digest: str) -> int:
+        """How many bytes of a file are here."""
+        with _told():
+            return max((size for _, size in _sizes(self._folder, f"{digest}.")), default=0)
+
+    def forget(self, digest: str) -> None:
+        """What nobody is writing to."""
+        with _told():
+            for path, _ in _sizes(self._folder, f"{digest}."):
+                _remove_unused(path, lambda _: True)
+
+    def prune(self, before_s: float) -> int:
+        """Forget what nobody has written to since then (seconds since 1970); how many that were."""
+        with _told():
+            found = [path for path, _ in _sizes(self._folder)]
+            return sum(_remove_unused(path, lambda file: os.fstat(file).st_mtime < before_s) for path in found)
+
+
+class Draft:
+    """One upload. Blocking; `close` waits for a call that is still under way in another thread, and those that come
+    after it do nothing."""
+
+    def __init__(self, folder: Path, digest: str) -> None:
+        self.path = folder / f"{digest}.{secrets.token_hex(8)}"
+        self.size_bytes = 0
+        self._expected = digest
+        self._hash = hashlib.sha256()
+        self._file: FileIO | None = None
+        self._closed = False
+        self._turn = threading.Lock()
+
+    @property
+    def digest(self) -> str:
+        """Of the bytes that are in it."""
+        return self._hash.hexdigest()
+
+    def resume(self, size_bytes: int) -> bool:
+        """Begin with so many bytes of what has come before: in the same file, or in a copy if that one is still being
+        written to, perhaps for somebody who is gone. False if there are not so many."""
+        with self._turn, _told():
+            if self._closed:
+                return False
+            found = sorted((size, path) for path, size in _sizes(self.path.parent, f"{self._expected}."))
+            enough = [path for size, path in found if size >= size_bytes]
+            return any(self._take_over(path, size_bytes) for path in enough) or self._copy(enough[:1], size_bytes)
+
+    def append(self, piece: bytes | bytearray) -> None:
+        """After a failure a beginning of the piece may be in the file, and it is to be closed."""
+        with self._turn, _told():
+            if piece and not self._closed:
+                self._write(piece)
+
+    def close(self) -> None:
+        """What is in it stays for whoever goes on."""
+        with self._turn:
+            self._closed = True
+            if self._file is not None:
+                self._file.close()
+
+    def _take_over(self, path: Path, size_bytes: int) -> bool:
+        file = _held(path, os.O_RDWR)
+        if file is None:
+            return False
+        if os.fstat(file.fileno()).st_size < size_bytes:  # somebody else has taken it over since
+            file.close()
+            return False
+        self.path, self._file = path, file
+        for chunk in _beginning(file, size_bytes):
+            self._hash.update(chunk)
+        file.truncate(size_bytes)
+        file.seek(size_bytes)
+        self.size_bytes = size_bytes
+        return True
+
+    def _copy(self, paths: list[Path], size_bytes: int) -> bool:
+        for path in paths:
+            with suppress(FileNotFoundError), FileIO(path) as file:  # it may have become whole, and an object
+                for chunk in _beginning(file, size_bytes):
+                    self._write(chunk)
+        return self.size_bytes == size_bytes and bool(paths)
+
+    def _write(self, piece: bytes | bytearray) -> None:
+        file = self._file = self._file or self._begun()
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[file.write(rest) :]
+        self._hash.update(piece)
+        self.size_bytes += len(piece)
+
+    def _begun(self) -> FileIO:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while (file := _held(self.path, os.O_RDWR | os.O_CREAT)) is None:
+            pass  # somebody forgot it between its opening and its locking
+        return file
+
+
+def _held(path: Path, how: int) -> FileIO | None:
+    """The file with its lock, or None if somebody else has it or it is not there (any more)."""
+    try:
+        file = FileIO(os.open(path, how | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+")
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The one who had it before may have given it to the store, or have removed it.
+        if os.path.samestat(os.fstat(file.fileno()), os.lstat(path)):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return None
+
+
+def _remove_unused(path: Path, if_so: Callable[[int], bool]) -> bool:
+    file = _held(path, os.O_RDWR)
+    if file is None:
+        return False
+    with file:
+        if wanted := if_so(file.fileno()):
+            path.unlink()
+        return wanted
+
+
+def _sizes(folder: Path, beginning: str = "") -> Iterator[tuple[Path, int]]:
+    """Of the files in it whose names begin so."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(beginning):
+                with suppress(FileNotFoundError):  # gone since
+                    yield Path(entry.path), entry.stat(follow_symlinks=False).st_size
+
+
+def _beginning(file: FileIO, size_bytes: int) -> Iterator[bytes]:
+    while size_bytes and (chunk := file.read(min(size_bytes, _READ_BYTES))):
+        size_bytes -= len(chunk)
+        yield chunk
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(f"uploads cannot be kept: {error}") from error
