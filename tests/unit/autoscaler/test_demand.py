@@ -7,7 +7,15 @@ import random
 
 import pytest
 
-from services.autoscaler.core.demand import DemandPolicy, Sums, Tally, demand_of, heard, of_pool
+from services.autoscaler.core.demand import (
+    DemandPolicy,
+    Sums,
+    Tally,
+    asked_tokens_per_s,
+    demand_of,
+    heard,
+    of_pool,
+)
 from services.autoscaler.core.load import Demand
 from shared.messages.activity import PoolActivity
 
@@ -34,6 +42,15 @@ def test_a_steady_rate_is_right_from_the_first_second(seconds: int) -> None:
     assert demand.requests_per_s == pytest.approx(10.0, rel=0.07)
     assert demand.requests_per_s_short == pytest.approx(10.0, rel=0.07)
     assert (demand.tokens_per_request, demand.noise_per_s_short) == (pytest.approx(100.0), pytest.approx(0.0, abs=1e-5))
+
+
+@pytest.mark.parametrize("passed_s", [0.0, 3.0, 3.1, 40.0, 4_000.0])
+def test_what_is_asked_of_one_of_thousands_is_what_the_whole_demand_says(passed_s: float) -> None:
+    tally, now_s = after([3, 0, 7, 2])
+    demand = demand_of(tally, now_s + passed_s, WINDOWS)
+    product = demand.requests_per_s * demand.tokens_per_request
+    assert asked_tokens_per_s(tally, now_s + passed_s, WINDOWS) == product
+    assert (product > 0.0) == (passed_s < 4_000.0)
 
 
 def test_a_leap_shows_in_the_short_window_first() -> None:
