@@ -16,7 +16,6 @@ from services.autoscaler.core.fold import live_gateways, silent_replicas
 from services.autoscaler.core.load import PoolLoad
 from services.autoscaler.core.memory import PoolDecision, PoolMemory, remembered
 from services.autoscaler.core.metrics import fleet_metrics, pool_metrics
-from services.autoscaler.core.orders import ScaleOrder
 from services.autoscaler.io.desk import Desk
 from services.autoscaler.io.meters import Meters
 from services.autoscaler.lookout import AutoscalerPolicy, Lookout
@@ -74,18 +73,19 @@ class Autoscaler:
 
     def status(self) -> str:
         """For the probe, once it is ready."""
-        return f"leads with epoch {self._epoch}" if self._epoch else "stands by"
+        return f"leads with epoch {self._epoch}" if self._desk.leader.may_act(self._epoch) else "stands by"
 
     async def turn(self) -> None:
         """Look, decide, say so. A silent replica is waited for by nobody."""
-        now_s = self._clock.now_s()
+        now_s, standing = self._clock.now_s(), self._desk.leader.standing
+        if not standing.leads:
+            self._meters.leads(0)
         if not self._desk.connected:
             # Whoever hears nothing knows nothing; on return, everybody is given the time to be heard again.
             self._filled_at_s = now_s + self._policy.fill_s
         if self._filled_at_s is None or now_s < self._filled_at_s:
             return
         self._has_looked = True
-        standing = self._desk.leader.standing
         try:
             await self._follow(standing.epoch if standing.leads else 0)
             if self._epoch:
@@ -101,19 +101,20 @@ class Autoscaler:
         if epoch == self._epoch:
             return
         self._epoch = 0
-        self._meters.leads(0)
         if epoch:
             await self._desk.read()
             self._recall()
         self._epoch = epoch
-        self._meters.leads(epoch)
 
     async def _decide(self, now_s: float) -> None:
         pools = await self._lookout.loads(self._memories)
         decisions = decide_all(self._memories, pools, now_s, self._policy.scale, self._policy.cost)
         self._memories |= {pool_id: decision.memory for pool_id, decision in decisions.items()}
+        self._meters.leads(self._epoch)
         await self._publish(pools, decisions, now_s)
         await self._act(decisions)
+        for pool_id in self._lookout.over(pools):
+            await self._forget(pool_id)
 
     def _recall(self) -> None:
         self._memories = {}
@@ -147,7 +148,14 @@ class Autoscaler:
             self._meters.decided(decision)
             await self._wish(decision)
         await self._drain(decisions)
-        self._carrier.tell(self._order(decision) for decision in decisions.values())
+        self._carrier.tell(self._lookout.order(decision, self._epoch) for decision in decisions.values())
+
+    async def _forget(self, pool_id: str) -> None:
+        """It would be decided and asked about for ever."""
+        await self._desk.end_wish(pool_id, self._epoch)
+        self._memories.pop(pool_id, None)
+        self._lookout.forget(pool_id)
+        self._meters.forget(pool_id)
 
     async def _wish(self, decision: PoolDecision) -> None:
         pool_id = decision.pool_id
@@ -181,13 +189,3 @@ class Autoscaler:
         for replica_id in sorted(self._heard.own_orders - due.keys()):
             if await self._desk.end_drain(replica_id, self._epoch):
                 _log.info("a replica no longer drains, or is gone", replica_id=replica_id)
-
-    def _order(self, decision: PoolDecision) -> ScaleOrder:
-        return ScaleOrder(
-            pool=self._lookout.spec(decision.pool_id),
-            desired=decision.exist,
-            start=decision.start,
-            remove=decision.remove,
-            reason=decision.reason,
-            epoch=self._epoch,
-        )

@@ -17,6 +17,8 @@ CARRY_S = 2.0
 
 _FIRST_RETRY_S = 2.0
 _LONGEST_RETRY_S = 60.0
+_DOUBLINGS = 10
+"""More than the longest pause has; any number of failures would not fit a float."""
 
 _log = get_logger(__name__)
 
@@ -54,8 +56,9 @@ class Carrier:
         return None if existing is None else self._actuator.removal_order(self._pools[pool_id], existing)
 
     async def meet(self, pools: Iterable[PoolSpec]) -> None:
-        """Ask about the pools that are new, at once: who decides without an answer might drain what nobody removes."""
-        new = [pool for pool in pools if pool.pool_id not in self._pools]
+        """Ask about the pools that are new, at once: who decides without an answer might drain what nobody removes.
+        One that turns out to be a customer's own is another question."""
+        new = [pool for pool in pools if self._pools.get(pool.pool_id) != pool]
         self._pools |= {pool.pool_id: pool for pool in new}
         for pool in new:
             await self._carry(pool)
@@ -63,6 +66,13 @@ class Carrier:
     def tell(self, orders: Iterable[ScaleOrder]) -> None:
         """What is to be carried out from the next turn on: the latest word counts."""
         self._orders = {order.pool.pool_id: order for order in orders}
+
+    def forget(self, pool_id: str) -> None:
+        """It is over: there is nothing to ask about or to carry out."""
+        self._orders.pop(pool_id, None)
+        self._pools.pop(pool_id, None)
+        self._existing.pop(pool_id, None)
+        self._trouble.pop(pool_id, None)
 
     async def turn(self) -> None:
         for pool_id, pool in list(self._pools.items()):
@@ -86,7 +96,7 @@ class Carrier:
     def _failed(self, pool_id: str, sentence: str) -> None:
         before = self._trouble.get(pool_id)
         failures = before.failures + 1 if before else 1
-        wait_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (failures - 1))
+        wait_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures - 1, _DOUBLINGS))
         self._trouble[pool_id] = _Trouble(sentence=sentence, failures=failures, retry_at_s=self._clock.now_s() + wait_s)
         self._meters.failed(pool_id)
         if before is None or before.sentence != sentence:

@@ -12,9 +12,9 @@ from services.autoscaler.core.demand import DemandPolicy
 from services.autoscaler.core.fleet import merged_loads
 from services.autoscaler.core.fold import loads
 from services.autoscaler.core.load import PoolLoad
-from services.autoscaler.core.memory import PoolMemory
+from services.autoscaler.core.memory import PoolDecision, PoolMemory
 from services.autoscaler.core.merged import Market, MergedPolicy, MergedPool, merged_pools, recalled
-from services.autoscaler.core.orders import PoolSpec
+from services.autoscaler.core.orders import PoolSpec, ScaleOrder
 from services.autoscaler.core.policy import ScalePolicy
 from services.autoscaler.io.heard import Heard
 from shared.messages.pools import is_merged, merged_pool_id
@@ -49,6 +49,25 @@ class Lookout:
     def spec(self, pool_id: str) -> PoolSpec:
         pool = self._merged.get(pool_id)
         return PoolSpec(pool_id=pool_id, merged=pool.key if pool else None)
+
+    def order(self, decision: PoolDecision, epoch: int) -> ScaleOrder:
+        return ScaleOrder(
+            pool=self.spec(decision.pool_id),
+            desired=decision.exist,
+            start=decision.start,
+            remove=decision.remove,
+            reason=decision.reason,
+            epoch=epoch,
+        )
+
+    def over(self, loads: Mapping[str, PoolLoad]) -> list[str]:
+        """The merged pools that nobody wants and of whose replicas nobody has heard for long."""
+        there = {pool_id for pool_id, load in loads.items() if load.existing or load.replicas}
+        return [pool_id for pool_id, pool in self._merged.items() if pool.over and pool_id not in there]
+
+    def forget(self, pool_id: str) -> None:
+        del self._merged[pool_id]
+        self.carrier.forget(pool_id)
 
     async def loads(self, memories: Mapping[str, PoolMemory]) -> dict[str, PoolLoad]:
         """Every pool that somebody reports of, that is wanted, or of which the actuator knows replicas."""

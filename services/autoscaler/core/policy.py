@@ -1,5 +1,5 @@
-"""Every figure that scaling turns on, with the reason for its value; `tests/simulation/test_autoscaler_day.py` holds
-them against an oracle that knows the load in advance."""
+"""Every figure that scaling turns on, with the reason for its value; `tests/simulation/test_autoscaler.py` holds them
+against an oracle that knows the load in advance."""
 
 from __future__ import annotations
 

@@ -46,6 +46,10 @@ class Desk:
             await self._wishes.write(wish, wish.pool_id)
         return is_new
 
+    async def end_wish(self, pool_id: str, epoch: int) -> None:
+        """Nothing is wished for this pool any more. Raises Superseded."""
+        await self._wishes.remove(epoch, pool_id)
+
     async def drain(self, replica_id: str, reason: str, epoch: int) -> bool:
         """Order one replica to drain, unless somebody has done so already; whether it was we. It stays until the
         actuator removes it: one that ended by itself could not be taken back, and would be started again by whoever

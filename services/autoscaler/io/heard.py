@@ -118,9 +118,9 @@ class Heard:
     async def _on_adapter(self, change: Change[AdapterRecord]) -> None:
         if change.value is not None:
             self._adapter_ids[change.ids] = change.value.adapter_id
-        adapter_id = self._adapter_ids.get(change.ids)
-        if adapter_id is not None:
-            _follow(self.records, adapter_id, change.value)
+            self.records[change.value.adapter_id] = change.value
+        elif (adapter_id := self._adapter_ids.pop(change.ids, None)) is not None:
+            self.records.pop(adapter_id, None)
 
 
 def _follow(held: dict[str, M], key: str, value: M | None) -> None:

@@ -30,10 +30,21 @@ class Meters:
         self._gateways = metrics.gauge("gateways", "Gateways that report.")
         self._wishes = metrics.counter("wishes_total", "Changes of a pool's wish.", _POOL)
         self._failures = metrics.counter("actuator_failures_total", "Orders that could not be carried out.", _POOL)
+        self._of_pools = (
+            self._desired, self._exist, self._ready, self._pending, self._draining, self._queue_s, self._tokens,
+            self._rate, self._capacity, self._late, self._usd, self._usd_tokens,
+        )  # fmt: skip
 
     def leads(self, epoch: int) -> None:
-        """0: it does not."""
+        """0: it does not, and shows no figures of pools: whoever scales by them must not find those of yesterday."""
         self._leads.set(1.0 if epoch else 0.0)
+        for gauge in self._of_pools if not epoch else ():
+            gauge.clear()
+
+    def forget(self, pool_id: str) -> None:
+        """The pool is over."""
+        for metric in (*self._of_pools, self._wishes, self._failures):
+            metric.remove(pool_id)
 
     def decided(self, decision: PoolDecision) -> None:
         pool_id = decision.pool_id

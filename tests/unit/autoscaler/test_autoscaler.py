@@ -316,6 +316,12 @@ async def test_a_customer_who_fills_a_replica_gets_merged_ones_and_keeps_them_ov
     await stage.broker.connect("registry").state(ADAPTER).delete(key_of("acme"))
     await stage.seconds(10, capacity_tokens_per_s=640.0)
     assert actuator.there[merged] == set()
+    orders = len(actuator.orders)
+    await stage.seconds(4, capacity_tokens_per_s=640.0)
+    assert {order.pool.pool_id for order in actuator.orders[orders:]} == {POOL}
+    assert [pool.pool_id for pool in stage.heard[-1].pools] == [POOL]
+    assert merged not in stage.metrics.exposition().decode()
+    assert await stage.console.state(SCALE_WISH).get(merged) is None
     await stage.autoscaler.stop()
 
 

@@ -34,7 +34,8 @@ class One:
     def __init__(self, bus: MemoryBus, clock: ManualClock, actuator: PaperActuator, name: str) -> None:
         self.bus = bus
         self.leader = Leader(bus.state(LEASE), clock, role="autoscaler", holder=name)
-        meters = Meters(Metrics("autoscaler"))
+        self.metrics = Metrics("autoscaler")
+        meters = Meters(self.metrics)
         self.desk = Desk(bus, self.leader, Ledger("scale_wish", bus.state(SCALE_WISH), self.leader.may_act))
         self.carrier = Carrier(actuator, clock, meters, self.leader.may_act)
         heard = Heard(bus, clock, HASTY.windows, follow_customers=False)
@@ -45,6 +46,12 @@ class One:
         await self.leader.turn()
         await self.app.turn()
         await self.carrier.turn()
+
+    def shows(self, *names: str) -> list[str]:
+        """Lines of its metrics, without their prefix."""
+        lines = self.metrics.exposition().decode().splitlines()
+        shown = [line.removeprefix("lorafleet_autoscaler_") for line in lines if not line.startswith("#")]
+        return sorted((line for line in shown if line.startswith(names)), reverse=True)
 
 
 class Stage:
@@ -112,6 +119,34 @@ async def test_a_drain_goes_on_under_whoever_takes_over() -> None:
     wish = await stage.wish()
     assert (wish.epoch, wish.desired, wish.drain) == (2, 1, ("r1",))
     assert await stage.drains() == {"r1": 1}
+
+
+async def test_one_that_leads_no_more_shows_no_figures_of_pools() -> None:
+    """Whoever follows the largest of them would follow a wish of yesterday."""
+    stage = Stage()
+    await stage.start(2)
+    await stage.seconds(4)
+    first, second = stage.running
+    assert first.shows("leads", "replicas_to_run") == [f'replicas_to_run{{pool="{POOL}"}} 2.0', "leads 1.0"]
+    stage.broker.disconnect(first.bus)
+    await stage.seconds(5)
+    assert (first.app.status(), second.app.status()) == ("stands by", "leads with epoch 2")
+    assert first.shows("leads", "replicas_to_run") == ["leads 0.0"]
+    assert second.shows("leads", "replicas_to_run") == [f'replicas_to_run{{pool="{POOL}"}} 2.0', "leads 1.0"]
+
+
+async def test_after_a_short_outage_of_the_bus_the_leader_goes_on_with_what_it_knew() -> None:
+    stage = Stage()
+    await stage.start(1)
+    [only] = stage.running
+    await stage.seconds(4)
+    stage.broker.disconnect(only.bus)
+    await stage.seconds(4)
+    assert (only.app.status(), only.shows("leads")) == ("stands by", ["leads 0.0"])
+    stage.broker.reconnect(only.bus)
+    await stage.seconds(4)
+    assert (only.app.status(), only.shows("leads")) == ("leads with epoch 1", ["leads 1.0"])
+    assert stage.heard[-1].pools[0].reason != "2 replicas were there when the autoscaler began"
 
 
 async def test_a_clean_stop_hands_over_at_once() -> None:
