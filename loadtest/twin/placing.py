@@ -63,7 +63,7 @@ class Placing:
 
     def on_activity(self, message: GatewayActivity) -> None:
         if not self.paused:
-            self._demand = demand.fold(self._demand, message, self._time_s(), self._policy.demand)
+            self._demand = demand.fold(self._demand, message, self._real_s(), self._policy.demand)
 
     def stir(self) -> None:
         """Something has changed: what comes within one turn is one change."""
@@ -90,7 +90,7 @@ class Placing:
             self._views.pop(name, None)
         return Facts(
             now_s=now_s,
-            real_s=self._listening.real_s(self._agenda.now_s),
+            real_s=self._real_s(),
             adapters=self._registry.records,
             rank_classes=self._store.rank_classes,
             seen=dict(self._seen),
@@ -102,6 +102,9 @@ class Placing:
     def _turn_for_a_change(self) -> None:
         self._due = False
         self.turn()
+
+    def _real_s(self) -> float:
+        return self._listening.real_s(self._agenda.now_s)
 
     def _time_s(self) -> float:
         return self._listening.time_s(self._agenda.now_s, self._ears)

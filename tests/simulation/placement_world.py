@@ -84,6 +84,14 @@ class World:
                 await self.placement.turn()
             self.check(sample=100)
 
+    async def deaf_seconds(self, count: int) -> None:
+        """Only the gateway is heard."""
+        for _ in range(count):
+            await self._gateway.tell(self.asked_tokens_per_s)
+            for _ in range(10):
+                await self.clock.advance(0.1)
+                await self.placement.turn()
+
     # What the bus holds.
 
     def membership(self) -> Membership:

@@ -41,6 +41,16 @@ async def test_a_customer_that_rises_to_2000_tokens_a_second_has_four_owners_wit
     assert len(holders(world, "a7")) == 5, "2,000 are five times 70 % of 640, and no more"
 
 
+async def test_what_is_asked_for_while_all_replicas_are_silent_does_not_pile_up() -> None:
+    """It is our deafness, and time stands still for replicas; but not for gateways, which go on telling."""
+    world = await fleet(6, 50, slots=20)
+    world.asked_tokens_per_s["a7"] = 300.0
+    await world.seconds(40)
+    await world.deaf_seconds(25)
+    await world.seconds(3)
+    assert world.owner_count().exceptions == {}
+
+
 async def test_owners_shrink_one_by_one_after_a_hold() -> None:
     world = await fleet(8, 20, slots=20)
     world.may_be_late = True

@@ -38,7 +38,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     traffic: Mapping[str, PoolTraffic] = {}
     """By pool, as the registry last told it."""
     activity: Demand = Demand()
-    """As the gateways tell it, with times on the scale of `now_s`."""
+    """As the gateways tell it, with times on the scale of `real_s`: gateways speak while all replicas are silent."""
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,12 +9,11 @@ an answer has and for how busy an adapter is on the whole.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
-from shared.messages.usage import BASE
 
 _MADE_GOOD = 5
 """So many lost messages are made good; what a gateway did in a longer absence is not guessed at."""
@@ -22,11 +21,11 @@ _MADE_GOOD = 5
 _SILENCE_S = 12.0
 """A gateway to which nothing happens says so every 10 s. A longer silence of all is time of which nothing is known."""
 
-_DUE_S = 1.0
-"""The next message is due by then: until it is, the last one says how it is now."""
-
 _CLEARED_EVERY = 64
-"""After so many messages, those adapters are forgotten whose rates have all but faded."""
+"""After so many messages, those adapters are forgotten whose rates have all but faded, and gateways that are gone."""
+
+_REMEMBERED_S = 600.0
+"""A gateway that has been silent for so long is none any more: processes have new names, and names must not add up."""
 
 _NOTHING_PER_S = 1e-5
 
@@ -48,38 +47,40 @@ class Trace(msgspec.Struct, frozen=True):
     long_finished_per_s: float = 0.0
 
 
+class Voice(msgspec.Struct, frozen=True):
+    """The last message of one gateway."""
+
+    sequence: int
+    at_s: float
+
+
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """`traces` by pool and adapter id, the base model among them; `sequences` by gateway. `heard`, 0 to 1, is how
-    much of what the long memory would remember has really been heard, as it was at `heard_at_s`."""
+    """`traces` by pool and adapter id, the base model among them; `voices` by gateway. `heard`, 0 to 1, is how much of
+    what the long memory would remember has really been heard, as it was at `heard_at_s`."""
 
     traces: Mapping[str, Mapping[str, Trace]] = {}
-    sequences: Mapping[str, int] = {}
+    voices: Mapping[str, Voice] = {}
     heard: float = 0.0
     heard_at_s: float = 0.0
     messages: int = 0
 
 
-class Rate(msgspec.Struct, frozen=True):
-    """What an adapter is asked for at one moment, by the short memory."""
-
-    tokens_per_s: float
-    requests_per_s: float
-
-
 def fold(demand: Demand, message: GatewayActivity, now_s: float, policy: DemandPolicy) -> Demand:
     """The demand after one more message; a repeated or late one changes nothing."""
-    stands_for = _stands_for(demand.sequences.get(message.gateway_id), message.sequence)
+    stands_for = _stands_for(demand.voices.get(message.gateway_id), message.sequence)
     if not stands_for:
         return demand
     push = _Push(now_s, message.interval_s, stands_for, policy)
     traces = dict(demand.traces)
     for pool_id, activity in message.pools.items():
         traces[pool_id] = {**traces.get(pool_id, {}), **push.pushed(traces.get(pool_id, {}), activity)}
+    voices = {**demand.voices, message.gateway_id: Voice(message.sequence, now_s)}
     if demand.messages % _CLEARED_EVERY == _CLEARED_EVERY - 1:
         traces = {pool_id: _cleared(found, now_s, policy) for pool_id, found in traces.items()}
+        voices = {name: voice for name, voice in voices.items() if now_s - voice.at_s < _REMEMBERED_S}
     return Demand(
         traces=traces,
-        sequences={**demand.sequences, message.gateway_id: message.sequence},
+        voices=voices,
         heard=_heard_after(demand, message.interval_s, now_s, policy),
         heard_at_s=now_s,
         messages=demand.messages + 1,
@@ -89,62 +90,14 @@ def fold(demand: Demand, message: GatewayActivity, now_s: float, policy: DemandP
 def heard_share(demand: Demand, now_s: float, policy: DemandPolicy) -> float:
     """How much of what the long memory would remember now has been heard."""
     silence_s = now_s - demand.heard_at_s
-    return demand.heard * (_fade(silence_s, policy.long_half_life_s) if silence_s > _SILENCE_S else 1.0)
+    return demand.heard * (fade(silence_s, policy.long_half_life_s) if silence_s > _SILENCE_S else 1.0)
 
 
-def rates(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy, at_least: float = 0.0) -> dict[str, Rate]:
-    """By adapter id, of everybody who may ask for `at_least` so many tokens a second. Where a fleet is full, fewer
-    tokens are passed on than are asked for: then the requests tell, at as many tokens as answers have had."""
-    traces = demand.traces.get(pool_id, {})
-    usual_tokens = _tokens_per_answer(traces.values(), 0.0)
-    return {
-        adapter_id: _rate(trace, usual_tokens, now_s, policy)
-        for adapter_id, trace in traces.items()
-        if trace.tokens_per_s * _TRUSTED >= at_least
-    }
-
-
-def steady(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> dict[str, float]:
-    """Requests a second of the long memory, by adapter id."""
-    traces = demand.traces.get(pool_id, {})
-    return {
-        name: trace.long_served_per_s * _fade(now_s - trace.at_s, policy.long_half_life_s)
-        for name, trace in traces.items()
-        if name != BASE
-    }
-
-
-_TRUSTED = 4.0
-"""Requests count for at most so many times what was passed on, so that nobody gets a fleet by asking alone: demand
-that is real is passed on as owners are added, and then counts for more."""
-
-_ENOUGH_ANSWERS_PER_S = 0.05
-"""Finished answers a second of the long memory (15 in its 300 s) that count as much as the whole pool's."""
-
-
-def _rate(trace: Trace, usual_tokens: float, now_s: float, policy: DemandPolicy) -> Rate:
-    short = _fade(now_s - trace.at_s - _DUE_S, policy.half_life_s)
-    own = trace.long_finished_per_s
-    tokens_each = (_tokens_per_answer((trace,), usual_tokens) * own + usual_tokens * _ENOUGH_ANSWERS_PER_S) / (
-        own + _ENOUGH_ANSWERS_PER_S
-    )
-    asked = min(trace.requests_per_s * tokens_each, _TRUSTED * trace.tokens_per_s)
-    return Rate(short * max(asked, trace.tokens_per_s), short * trace.requests_per_s)
-
-
-def _tokens_per_answer(traces: Iterable[Trace], otherwise: float) -> float:
-    """Tokens are counted as they pass, so some belong to answers that are not finished: on average, half of each."""
-    tokens, answers = 0.0, 0.0
-    for trace in traces:
-        tokens += trace.long_tokens_per_s
-        answers += max(trace.long_finished_per_s, (trace.long_finished_per_s + trace.long_served_per_s) / 2)
-    return tokens / answers if answers > 0 else otherwise
-
-
-def _stands_for(known: int | None, sequence: int) -> int:
+def _stands_for(last: Voice | None, sequence: int) -> int:
     """For how many messages this one counts; 0 if it was heard before, or its successor was."""
-    if known is None:
+    if last is None:
         return 1
+    known = last.sequence
     if known - _MADE_GOOD <= sequence <= known:
         return 0
     missed = sequence - known - 1  # a process that begins anew begins to count anew, far below
@@ -158,8 +111,8 @@ class _Push:
         heard_s = max(interval_s, 0.001)
         self._now_s = now_s
         self._policy = policy
-        self._short = (1.0 - _fade(heard_s * stands_for, policy.half_life_s)) / heard_s
-        self._long = (1.0 - _fade(heard_s * stands_for, policy.long_half_life_s)) / heard_s
+        self._short = (1.0 - fade(heard_s * stands_for, policy.half_life_s)) / heard_s
+        self._long = (1.0 - fade(heard_s * stands_for, policy.long_half_life_s)) / heard_s
 
     def pushed(self, traces: Mapping[str, Trace], activity: PoolActivity) -> dict[str, Trace]:
         served = 1.0 - min(1.0, activity.refused / activity.requests) if activity.requests else 1.0
@@ -168,7 +121,7 @@ class _Push:
     def _one(self, before: Trace | None, seen: AdapterActivity, served: float) -> Trace:
         before = before or Trace(self._now_s)
         age_s = self._now_s - before.at_s
-        short, long = _fade(age_s, self._policy.half_life_s), _fade(age_s, self._policy.long_half_life_s)
+        short, long = fade(age_s, self._policy.half_life_s), fade(age_s, self._policy.long_half_life_s)
         return Trace(
             self._now_s,
             before.tokens_per_s * short + seen.tokens * self._short,
@@ -182,11 +135,11 @@ class _Push:
 def _heard_after(demand: Demand, interval_s: float, now_s: float, policy: DemandPolicy) -> float:
     since_s = now_s - demand.heard_at_s
     if demand.messages == 0 or since_s > _SILENCE_S:
-        before = demand.heard * _fade(since_s, policy.long_half_life_s) if demand.messages else 0.0
+        before = demand.heard * fade(since_s, policy.long_half_life_s) if demand.messages else 0.0
         since_s = min(interval_s, _SILENCE_S)
     else:
         before = demand.heard
-    return 1.0 - (1.0 - before) * _fade(since_s, policy.long_half_life_s)
+    return 1.0 - (1.0 - before) * fade(since_s, policy.long_half_life_s)
 
 
 def _cleared(traces: Mapping[str, Trace], now_s: float, policy: DemandPolicy) -> dict[str, Trace]:
@@ -195,8 +148,9 @@ def _cleared(traces: Mapping[str, Trace], now_s: float, policy: DemandPolicy) ->
 
 def _is_felt(trace: Trace, now_s: float, policy: DemandPolicy) -> bool:
     left = max(trace.long_served_per_s, trace.long_tokens_per_s)
-    return left * _fade(now_s - trace.at_s, policy.long_half_life_s) > _NOTHING_PER_S
+    return left * fade(now_s - trace.at_s, policy.long_half_life_s) > _NOTHING_PER_S
 
 
-def _fade(age_s: float, half_life_s: float) -> float:
+def fade(age_s: float, half_life_s: float) -> float:
+    """What is left of 1 after that long; a clock that was put back takes nothing away."""
     return math.exp2(-max(0.0, age_s) / half_life_s)

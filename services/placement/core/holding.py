@@ -36,11 +36,16 @@ def deep(before: PoolMemory, now: PoolNow, counts: Mapping[str, int], nearest: N
     """Adapters whose owners are found beyond what `nearest` keeps, and may be others now: those with many owners, and
     where ranks are limited differently, any."""
     limits = {member.rank_limit for member in now.members.values()}
-    if limits != {member.rank_limit for member in before.members.values()}:
+    if limits != {member.rank_limit for member in before.members.values()} or _has_another_limit(before, now):
         return now.records.keys()
     if nearest.field is before.nearest.field:
         return frozenset()
     return counts.keys() | before.counts.keys() if len(limits) == 1 else now.records.keys()
+
+
+def _has_another_limit(before: PoolMemory, now: PoolNow) -> bool:
+    both = before.members.keys() & now.members.keys()
+    return any(before.members[name].rank_limit != now.members[name].rank_limit for name in both)
 
 
 def held(
@@ -58,14 +63,19 @@ def held(
         if had == should:
             continue
         left = tuple(owner for owner in had if owner in now.members)
-        is_forced = not left or len(left) < len(had)
-        if is_forced or set(left) == set(should):
+        somebody_is_gone = not left or len(left) < len(had)
+        if somebody_is_gone or set(left) == set(should):
             holders[name] = should
         else:
-            moves.append(Move(name, before.heats.get(name, 0), left, should, is_forced))
+            moves.append(Move(name, before.heats.get(name, 0), left, should, _having(name, should, now)))
     stepped, given = owners.settled(moves, before.moves, now.now_s, policy.churn)
     holders.update(stepped)
     return holders, {move.adapter_id for move in moves if stepped[move.adapter_id] != move.should}, given
+
+
+def _having(adapter_id: str, should: Owners, now: PoolNow) -> Owners:
+    key = now.records[adapter_id].key
+    return tuple(name for name in should if key in now.held.get(name, ()))
 
 
 def _owned(now: PoolNow, policy: PoolPolicy, asked: Asked) -> Iterator[tuple[str, Owners]]:

@@ -8,8 +8,8 @@ from statistics import median
 
 import msgspec
 
-from services.placement.core.demand import Rate
 from services.placement.core.membership import Seen
+from services.placement.core.rates import Rate
 from shared.messages.desired import Member
 
 

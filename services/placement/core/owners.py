@@ -2,7 +2,8 @@
 
 Who owns follows from the ranking at once, for gateways as for placement. Who holds follows in steps: a replica is given
 at most so many new adapters at a time, the hottest first, and until its turn has come an earlier owner keeps the
-adapter in its stead. What nobody holds any more, because its owner was lost or because it is new, waits for no turn.
+adapter in its stead. What nobody holds any more, because its owner was lost or because it is new, waits for no turn,
+and neither does what a replica has anyway, because it was to drain and is not any more.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class Moves(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """One adapter from those who `had` it, as far as they may still own, to those who `should`."""
+    """One adapter from those who `had` it, as far as they may still own, to those who `should`. Of these, `has` are
+    those who hold it by their own word: they need not load it, and wait for no turn."""
 
     adapter_id: str
     heat: int
     had: Owners
     should: Owners
-    is_forced: bool
+    has: Owners = ()
 
 
 def owners_of(
@@ -63,12 +65,12 @@ def settled(moves: Iterable[Move], before: Moves, now_s: float, policy: ChurnPol
     given = dict(fresh.given)
     holders = {}
     for move in sorted(moves, key=lambda move: (-move.heat, move.adapter_id)):
-        holders[move.adapter_id] = move.should if move.is_forced else _stepped(move, _giver(given, policy.moves))
+        holders[move.adapter_id] = _stepped(move, _giver(given, policy.moves))
     return holders, Moves(fresh.since_s, given)
 
 
 def _stepped(move: Move, may_give: Callable[[str], bool]) -> Owners:
-    new = [name for name in move.should if name not in move.had]
+    new = [name for name in move.should if name not in move.had and name not in move.has]
     late = {name for name in new if not may_give(name)}
     leaving = [name for name in move.had if name not in move.should]
     return (*(name for name in move.should if name not in late), *leaving[: len(late)])

@@ -8,12 +8,12 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from services.placement.core.catalog import Records
-from services.placement.core.demand import Rate
 from services.placement.core.heat import HeatPolicy
 from services.placement.core.needs import NeedPolicy, Needs
 from services.placement.core.owners import ChurnPolicy, Moves, Owners
 from services.placement.core.plan import Held, ReplicaPlan
 from services.placement.core.pressure import Thrash, ThrashPolicy
+from services.placement.core.rates import Rate
 from shared.messages.desired import Member
 from shared.nearest import Nearest
 

@@ -76,7 +76,7 @@ def looked_at(before: Thrash, crowd: Crowd, now_s: float, policy: ThrashPolicy) 
     if thrashing and short_of > 0:
         pressure, justified_at_s = _pressed(pressure, crowd, thrashing, now_s), now_s
     elif now_s - justified_at_s >= policy.calm_s:
-        pressure = _eased(pressure, now_s)
+        pressure = eased(pressure, now_s, "busy adapters fit their slots again, or nobody evicts")
     for name in thrashing:
         if now_s - helped.get(name, -math.inf) >= policy.for_s:
             lifts |= _help(name, crowd, lifts, now_s, policy) if short_of <= 0 else {}
@@ -123,9 +123,8 @@ def _pressed(before: PoolPressure | None, crowd: Crowd, thrashing: list[str], no
     )
 
 
-def _eased(before: PoolPressure | None, now_s: float) -> PoolPressure | None:
+def eased(before: PoolPressure | None, now_s: float, reason: str) -> PoolPressure | None:
+    """Taken back, if anything was wished for."""
     if before is None or before.replicas == 0:
         return before
-    return PoolPressure(
-        pool_id=before.pool_id, replicas=0, reason="busy adapters fit their slots again, or nobody evicts", at_s=now_s
-    )
+    return PoolPressure(pool_id=before.pool_id, replicas=0, reason=reason, at_s=now_s)

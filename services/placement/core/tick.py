@@ -5,21 +5,22 @@ The live service and the twin both call `on_tick`, and nothing else decides wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
-from services.placement.core import assigning, catalog, decide, demand, heat, needs, pool, pressure, turn, weights
+from services.placement.core import assigning, catalog, decide, demand, heat, pools, pressure, rates, telling, weights
 from services.placement.core.catalog import Catalog
 from services.placement.core.decide import Facts, Stored
 from services.placement.core.demand import DemandPolicy
 from services.placement.core.heat import HeatPolicy, Heats, Live
-from services.placement.core.membership import MembershipPolicy, Seen, Standing
+from services.placement.core.membership import MembershipPolicy, Standing
 from services.placement.core.needs import NeedPolicy
 from services.placement.core.owners import ChurnPolicy
 from services.placement.core.plan import ReplicaPlan
-from services.placement.core.pool import PoolMemory, PoolNow, PoolPolicy, Recalled
-from services.placement.core.pressure import Thrash, ThrashPolicy
+from services.placement.core.pool import PoolMemory, PoolPolicy
+from services.placement.core.pools import Now
+from services.placement.core.pressure import ThrashPolicy
 from services.placement.core.reasons import told
 from services.placement.core.shards import ShardChanges, ShardKey, differences
 from services.placement.core.weights import WeightPolicy, Weights
@@ -95,27 +96,28 @@ def on_tick(memory: Memory, facts: Facts, stored: Stored, policy: TickPolicy, ep
     standings = weights.applied(judged, facts.seen, weighed)
     records = catalog.indexed(memory.catalog, facts.adapters)
     heats, is_due = _heats(memory, facts, stored, policy)
-    pools = _pools(memory, _Turn(facts, standings, records, heats, is_due), stored, policy)
+    now = Now(facts, standings, records, heats, is_due)
+    turned = pools.turned(memory.pools, now, stored, policy.pool, policy.demand)
     kept = assigning.kept_while_draining(standings, records, stored.shards)
-    shards = assigning.cut(assigning.Before(memory.pools, memory.shards), pools, kept, epoch)
+    shards = assigning.cut(assigning.Before(memory.pools, memory.shards), turned, kept, epoch)
     after = Memory(
         epoch=epoch,
         standings=standings,
         weights=weighed,
         catalog=records,
         heats=heats,
-        pools=pools,
+        pools=turned,
         shards=shards,
         planned_at_s=facts.now_s if is_due else memory.planned_at_s,
     )
     return Decision(
         memberships=tuple(decide.memberships(standings, stored.memberships, epoch)),
-        owner_counts=tuple(_owner_counts(facts, standings, pools, policy.owners, epoch)),
+        owner_counts=tuple(telling.owner_counts(facts.rank_classes, turned, policy.owners, epoch)),
         shards=differences(stored.shards, shards),
-        pressures=tuple(_pressures(pools, epoch)),
+        pressures=tuple(telling.pressures(turned, stored.pressures, facts.now_s, epoch)),
         plans=after.plans,
         memory=after,
-        reasons=told(memory.standings, standings, memory.pools, pools),
+        reasons=told(memory.standings, standings, memory.pools, turned),
     )
 
 
@@ -136,82 +138,25 @@ def standings_of(memory: Memory, facts: Facts, policy: TickPolicy) -> dict[str, 
     return weights.applied(decide.judge_all(facts, policy.membership), facts.seen, memory.weights or {})
 
 
-class _Turn(msgspec.Struct, frozen=True):
-    facts: Facts
-    standings: Mapping[str, Standing]
-    records: Catalog
-    heats: Heats
-    is_due: bool
-
-
 def _heats(memory: Memory, facts: Facts, stored: Stored, policy: TickPolicy) -> tuple[Heats, bool]:
     """How busy adapters are, and whether every plan is to be made again: with a refresh, when a pool was unknown so
-    far, and when a replica begins to thrash."""
+    far, and when a replica begins to thrash, unless it was seen a moment ago who is busy."""
     known = heat.recall(stored.shards.values(), policy.heat) if memory.heats is None else memory.heats
+    age_s = facts.now_s - memory.planned_at_s
     is_due = (
-        facts.now_s - memory.planned_at_s >= policy.refresh_s
+        age_s >= policy.refresh_s
         or bool(facts.traffic.keys() - known.keys())
-        or any(pressure.begins(each.thrash, facts.now_s, policy.thrash) for each in memory.pools.values())
+        or (age_s >= policy.thrash.for_s and _begins_to_thrash(memory, facts.now_s, policy.thrash))
     )
     if not is_due:
         return known, False
-    heard = demand.heard_share(facts.activity, facts.now_s, policy.demand)
+    heard = demand.heard_share(facts.activity, facts.real_s, policy.demand)
     live = {
-        pool_id: Live(rates_per_s=demand.steady(facts.activity, pool_id, facts.now_s, policy.demand), heard=heard)
+        pool_id: Live(rates_per_s=rates.steady(facts.activity, pool_id, facts.real_s, policy.demand), heard=heard)
         for pool_id in facts.activity.traces
     }
     return heat.fold(known, facts.traffic.values(), policy.heat, live), True
 
 
-def _pools(memory: Memory, now: _Turn, stored: Stored, policy: TickPolicy) -> dict[str, PoolMemory]:
-    recalled: Mapping[str, Recalled] | None = None
-    pools = {}
-    for pool_id in sorted({standing.pool_id for standing in now.standings.values()}):
-        before = memory.pools.get(pool_id)
-        if before is None:
-            recalled = assigning.recalled(stored.shards.values()) if recalled is None else recalled
-            count = stored.owner_counts.get(pool_id, OwnerCount(pool_id=pool_id))
-            needed = needs.recall(count.exceptions, now.facts.now_s)
-            thrash = Thrash(pressure=stored.pressures.get(pool_id), justified_at_s=now.facts.now_s)
-            before = pool.beginning(policy.pool, recalled.get(pool_id, Recalled()), needed, thrash)
-        pools[pool_id] = turn.turn(before, _now(pool_id, now, policy), policy.pool)
-    return pools
-
-
-def _now(pool_id: str, now: _Turn, policy: TickPolicy) -> PoolNow:
-    facts = now.facts
-    members = {s.replica_id: s.member for s in now.standings.values() if s.pool_id == pool_id and s.owns}
-    heats = now.heats.get(pool_id)
-    share = needs.share_tokens_per_s(members, facts.seen, policy.need)
-    return PoolNow(
-        pool_id=pool_id,
-        now_s=facts.now_s,
-        records=now.records.pools.get(pool_id, {}),
-        members=members,
-        held=facts.held,
-        heats=heats.classes if heats else {},
-        rates=demand.rates(facts.activity, pool_id, facts.now_s, policy.demand, share),
-        share=share,
-        evictions_per_min={name: _evictions_per_min(facts.seen[name]) for name in members},
-        anew=now.is_due,
-    )
-
-
-def _evictions_per_min(seen: Seen) -> float:
-    return seen.report.evictions_per_min if seen.report else 0.0
-
-
-def _owner_counts(
-    facts: Facts, standings: Mapping[str, Standing], pools: Mapping[str, PoolMemory], owners: int, epoch: int
-) -> Iterable[OwnerCount]:
-    """Of every pool in sight."""
-    for pool_id in sorted(set(facts.rank_classes) | {standing.pool_id for standing in standings.values()}):
-        exceptions = pools[pool_id].counts if pool_id in pools else {}
-        yield OwnerCount(pool_id=pool_id, owners=owners, exceptions=exceptions, epoch=epoch)
-
-
-def _pressures(pools: Mapping[str, PoolMemory], epoch: int) -> Iterable[PoolPressure]:
-    """Of every pool that is under pressure or was once; nobody needs to be told of the others."""
-    for _, each in sorted(pools.items()):
-        if each.thrash.pressure is not None:
-            yield msgspec.structs.replace(each.thrash.pressure, epoch=epoch)
+def _begins_to_thrash(memory: Memory, now_s: float, policy: ThrashPolicy) -> bool:
+    return any(pressure.begins(each.thrash, now_s, policy) for each in memory.pools.values())

@@ -99,10 +99,11 @@ def _pinned(records: Records) -> set[str]:
 
 
 def _crowd(now: PoolNow, busy: tuple[Busy, ...], slotted: Mapping[str, Owners]) -> Crowd:
+    """Slots of a replica without weight help nobody: it is to own nothing."""
     return Crowd(
         pool_id=now.pool_id,
         busy=busy,
-        slots={name: member.slots for name, member in now.members.items()},
+        slots={name: member.slots for name, member in now.members.items() if member.weight > 0},
         given=slotted,
         evictions_per_min={name: now.evictions_per_min.get(name, 0.0) for name in now.members},
     )

@@ -82,7 +82,7 @@ class Heard:
             self._told = dict(self._by_key)
         return Facts(
             now_s=now_s,
-            real_s=self._listening.real_s(self._clock.now_s()),
+            real_s=self._real_s(),
             adapters=self._told,
             rank_classes=rank_classes_of(self._models.values()),
             seen=dict(self._seen),
@@ -94,6 +94,9 @@ class Heard:
 
     def _time_s(self) -> float:
         return self._listening.time_s(self._clock.now_s(), self._ears)
+
+    def _real_s(self) -> float:
+        return self._listening.real_s(self._clock.now_s())
 
     async def _on_report(self, report: ReplicaReport, ids: Ids) -> None:
         self._listening = self._listening.heard(self._clock.now_s(), self._ears)
@@ -109,7 +112,7 @@ class Heard:
 
     async def _on_activity(self, message: GatewayActivity, ids: Ids) -> None:
         """Calls for no turn of its own: demand is looked at with the next one, at most a second later."""
-        self._activity = demand.fold(self._activity, message, self._time_s(), self._demand_policy)
+        self._activity = demand.fold(self._activity, message, self._real_s(), self._demand_policy)
 
     async def _on_adapter(self, change: Change[AdapterRecord]) -> None:
         before = self._adapters.get(change.ids)

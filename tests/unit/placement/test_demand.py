@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.placement.core.demand import Demand, DemandPolicy, Rate, fold, heard_share, rates, steady
+from services.placement.core.demand import Demand, DemandPolicy, fold, heard_share
+from services.placement.core.rates import Rate, asked, steady
 from shared.contracts.catalog import GATEWAY_ACTIVITY
 from shared.contracts.codec import decode, encode
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
@@ -36,7 +37,7 @@ def after(
 
 
 def rate(demand: Demand, now_s: float, name: str = "a") -> Rate:
-    return rates(demand, POOL, now_s, POLICY)[name]
+    return asked(demand, POOL, now_s, POLICY)[name]
 
 
 def test_a_steady_customer_comes_out_exact_and_soon() -> None:
@@ -106,3 +107,20 @@ def test_who_has_faded_is_forgotten() -> None:
     for second in range(2, 70):
         demand = fold(demand, said(second, a=(2, 2, 500)), 10_000.0 + second, POLICY)
     assert set(demand.traces[POOL]) == {"a"}
+
+
+def test_gateways_that_are_gone_are_forgotten() -> None:
+    """Each rollout brings new names."""
+    demand = Demand()
+    for second in range(1, 2_001):
+        demand = fold(demand, said(1, f"g{second}", a=(2, 2, 500)), float(second), POLICY)
+    assert len(demand.voices) <= 600 + 64
+    assert fold(demand, said(1, "g1999", a=(9, 9, 9)), 2_000.5, POLICY) is demand, "who spoke a moment ago is known"
+
+
+def test_a_clock_that_was_put_back_adds_nothing() -> None:
+    """Time on the scale of what was heard steps back when replicas are heard again."""
+    demand = after(60, "g1")
+    for second in range(41, 61):
+        demand = fold(demand, said(second + 20, a=(2, 2, 500)), float(second), POLICY)
+    assert rate(demand, 60.0).tokens_per_s == pytest.approx(500.0, rel=0.2)

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from services.placement.core.demand import Rate
 from services.placement.core.membership import observe
 from services.placement.core.needs import Need, NeedPolicy, Needs, needed, recall, share_tokens_per_s
+from services.placement.core.rates import Rate
 from tests.simulation.speakers import report
 from tests.unit.placement.test_plan import member
 

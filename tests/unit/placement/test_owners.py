@@ -35,9 +35,9 @@ def test_an_exception_has_its_own_number_of_owners() -> None:
 
 
 def move(
-    adapter_id: str, had: tuple[str, ...], should: tuple[str, ...], *, heat: int = 0, forced: bool = False
+    adapter_id: str, had: tuple[str, ...], should: tuple[str, ...], *, heat: int = 0, has: tuple[str, ...] = ()
 ) -> Move:
-    return Move(adapter_id, heat, had, should, forced)
+    return Move(adapter_id, heat, had, should, has)
 
 
 def test_a_replica_is_given_so_many_at_a_time_the_hottest_first() -> None:
@@ -52,14 +52,14 @@ def test_a_replica_is_given_so_many_at_a_time_the_hottest_first() -> None:
     assert [name for name, held in holders.items() if held == ("r1", "new")] == ["a2", "a1"]
 
 
-def test_each_replica_has_a_turn_of_its_own_and_those_in_need_wait_for_none() -> None:
+def test_each_replica_has_a_turn_of_its_own_and_what_it_holds_anyway_takes_none() -> None:
     moves = [
         move("a", ("r1", "r2"), ("new", "other")),
         move("b", ("r1", "r2"), ("new", "r1")),
-        move("lost", ("r1",), ("r1", "new"), forced=True),
+        move("back", ("r1", "r2"), ("r1", "new"), has=("r1", "new")),
     ]
     holders, _ = settled(moves, Moves(), 0.0, ChurnPolicy(moves=1))
-    assert holders == {"a": ("new", "other"), "b": ("r1", "r2"), "lost": ("r1", "new")}
+    assert holders == {"a": ("new", "other"), "b": ("r1", "r2"), "back": ("r1", "new")}
 
 
 def test_one_more_owner_that_is_late_takes_nothing_from_the_others() -> None:

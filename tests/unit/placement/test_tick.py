@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
+import pytest
 
 from services.placement.core.decide import Facts, Stored
 from services.placement.core.demand import Demand, fold
@@ -14,7 +15,7 @@ from shared.contracts.catalog import ASSIGNMENT, MEMBERSHIP, OWNER_COUNT
 from shared.contracts.codec import decode, encode
 from shared.hashing import rank
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
-from shared.messages.desired import AdapterRecord
+from shared.messages.desired import AdapterRecord, PoolPressure
 from tests.simulation.speakers import POOL, adapter, report
 
 POLICY = TickPolicy()
@@ -36,6 +37,12 @@ def facts(now_s: float, replicas: Iterable[str], activity: Demand | None = None)
 
 def names(count: int) -> list[str]:
     return [f"r{at}" for at in range(count)]
+
+
+def heard(now_s: float, says: Mapping[str, Mapping[str, float]]) -> Facts:
+    """What replicas say besides the usual, by name."""
+    seen = {name: observe(None, report(name, **changes), now_s) for name, changes in says.items()}
+    return msgspec.structs.replace(facts(now_s, ()), seen=seen)
 
 
 def first(count: int = 6) -> tuple[Decision, Stored]:
@@ -114,17 +121,83 @@ def test_an_owner_far_down_the_ranking_is_replaced_as_well() -> None:
     assert decision.memory.pools[POOL].counts == {}
 
 
-def test_a_replica_whose_rank_limit_changes_owns_what_it_can_apply() -> None:
-    def heard(limit: int, now_s: float) -> Facts:
-        known = facts(now_s, names(4))
-        seen = {**known.seen, "r0": observe(None, report("r0", rank_limit=limit), now_s)}
-        return msgspec.structs.replace(known, seen=seen, rank_classes={})
+@pytest.mark.parametrize("others", [16, 8])
+def test_a_replica_whose_rank_limit_changes_owns_what_it_can_apply(others: int) -> None:
+    """Also if other replicas have each of the limits before and after."""
 
-    before = on_tick(Memory(), heard(8, 1.0), Stored(), POLICY, 1)
+    def limited(limit: int, now_s: float) -> Facts:
+        limits = {"r0": limit, "r1": others, "r2": 16, "r3": 16}
+        known = heard(now_s, {name: {"rank_limit": each} for name, each in limits.items()})
+        return msgspec.structs.replace(known, rank_classes={})
+
+    before = on_tick(Memory(), limited(8, 1.0), Stored(), POLICY, 1)
     stored = after(Stored(), before)
     assert all("r0" not in held for held in holders(stored).values())
-    now = on_tick(before.memory, heard(16, 2.0), stored, POLICY, 1)
+    now = on_tick(before.memory, limited(16, 2.0), stored, POLICY, 1)
     assert sum("r0" in held for held in holders(after(stored, now)).values()) > 30
+
+
+def test_a_replica_that_drains_no_more_keeps_what_it_holds() -> None:
+    policy = msgspec.structs.replace(POLICY, churn=msgspec.structs.replace(POLICY.churn, moves=5))
+    decision, stored = first(3)
+    had = {one.adapter_id: one.tier for one in stored.shards["r1", "0"].adapters}
+    held = {"r1": {record.key: had[record.adapter_id] for record in RECORDS.values() if record.adapter_id in had}}
+    for now_s, drained in ((2.0, frozenset({"r1"})), (3.0, frozenset[str]())):
+        known = msgspec.structs.replace(facts(now_s, names(3)), drained=drained, held=held)
+        decision = on_tick(decision.memory, known, stored, policy, 1)
+        stored = after(stored, decision)
+        assert {one.adapter_id for one in stored.shards["r1", "0"].adapters} == had.keys()
+    assert {len(each) for each in holders(stored).values()} == {2}
+
+
+def test_what_a_lost_replica_held_is_held_again_at_once() -> None:
+    policy = msgspec.structs.replace(POLICY, churn=msgspec.structs.replace(POLICY.churn, moves=1))
+    decision, stored = first(4)
+    left = on_tick(decision.memory, facts(2.0, names(3)), stored, policy, 1)
+    assert {len(each) for each in holders(after(stored, left)).values()} == {2}
+    assert left.memory.pools[POOL].late == frozenset()
+
+
+def test_a_pool_of_which_no_replica_is_left_wishes_for_none() -> None:
+    wish = PoolPressure(pool_id=POOL, replicas=6, reason="it was too small", at_s=0.5, epoch=1)
+    stored = Stored(pressures={POOL: wish})
+    decision = on_tick(Memory(), facts(1.0, ()), stored, POLICY, 2)
+    (eased,) = decision.pressures
+    assert (eased.replicas, eased.epoch, eased.at_s) == (0, 2, 1.0)
+    stored = after(stored, decision)
+    again = on_tick(decision.memory, facts(2.0, ()), stored, POLICY, 2)
+    assert after(stored, again).pressures == stored.pressures, "it is said once"
+
+
+def test_replicas_that_evict_by_fits_and_starts_do_not_have_everything_planned_each_second() -> None:
+    decision, stored = first()
+    plans = 0
+    for second in range(2, 62):
+        evicting = {name: 0.0 if (second + at) % 6 == 0 else 100.0 for at, name in enumerate(names(6))}
+        known = heard(float(second), {name: {"evictions_per_min": rate} for name, rate in evicting.items()})
+        decision = on_tick(decision.memory, known, stored, POLICY, 1)
+        plans += decision.memory.planned_at_s == second
+        stored = after(stored, decision)
+    assert 1 < plans <= 60 / POLICY.thrash.for_s
+
+
+def test_slots_of_a_replica_that_is_to_own_nothing_help_nobody() -> None:
+    """Six busy adapters and twelve slots, but eight of these are an operator's who wants no adapters there."""
+    says: dict[str, dict[str, float]] = {
+        "r0": {"weight": 0.0, "slots": 8},
+        "r1": {"slots": 2, "evictions_per_min": 300.0},
+        "r2": {"slots": 2, "evictions_per_min": 300.0},
+    }
+    busy = {f"a{at}": AdapterActivity(requests=1, finished=1, tokens=10) for at in range(6)}
+    activity, decision, stored = Demand(), None, Stored()
+    for second in range(1, 90):
+        pools = {POOL: PoolActivity(requests=6, tokens=60, adapters=busy)}
+        said = GatewayActivity(gateway_id="g", sequence=second, interval_s=1.0, pools=pools)
+        activity = fold(activity, said, float(second), POLICY.demand)
+        known = msgspec.structs.replace(heard(float(second), says), activity=activity)
+        decision = on_tick(decision.memory if decision else Memory(), known, stored, POLICY, 1)
+        stored = after(stored, decision)
+    assert stored.pressures[POOL].replicas == 3
 
 
 def test_owners_that_an_earlier_placement_gave_a_hot_adapter_stay_for_a_while() -> None:

@@ -1,0 +1,68 @@
+"""What an adapter is asked for at one moment, read from the demand that was folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from services.placement.core.demand import Demand, DemandPolicy, Trace, fade
+from shared.messages.usage import BASE
+
+_DUE_S = 1.0
+"""The next message is due by then: until it is, the last one says how it is now."""
+
+_TRUSTED = 4.0
+"""Requests count for at most so many times what was passed on, so that nobody gets a fleet by asking alone: demand
+that is real is passed on as owners are added, and then counts for more."""
+
+_ENOUGH_ANSWERS_PER_S = 0.05
+"""Finished answers a second of the long memory (15 in its 300 s) that count as much as the whole pool's."""
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """Of one adapter, by the short memory."""
+
+    tokens_per_s: float
+    requests_per_s: float
+
+
+def asked(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy, at_least: float = 0.0) -> dict[str, Rate]:
+    """By adapter id, of everybody who may ask for `at_least` so many tokens a second. Where a fleet is full, fewer
+    tokens are passed on than are asked for: then the requests tell, at as many tokens as answers have had."""
+    traces = demand.traces.get(pool_id, {})
+    usual_tokens = _tokens_per_answer(traces.values(), 0.0)
+    return {
+        adapter_id: _rate(trace, usual_tokens, now_s, policy)
+        for adapter_id, trace in traces.items()
+        if trace.tokens_per_s * _TRUSTED >= at_least
+    }
+
+
+def steady(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> dict[str, float]:
+    """Requests a second of the long memory, by adapter id."""
+    traces = demand.traces.get(pool_id, {})
+    return {
+        name: trace.long_served_per_s * fade(now_s - trace.at_s, policy.long_half_life_s)
+        for name, trace in traces.items()
+        if name != BASE
+    }
+
+
+def _rate(trace: Trace, usual_tokens: float, now_s: float, policy: DemandPolicy) -> Rate:
+    short = fade(now_s - trace.at_s - _DUE_S, policy.half_life_s)
+    own = trace.long_finished_per_s
+    tokens_each = (_tokens_per_answer((trace,), usual_tokens) * own + usual_tokens * _ENOUGH_ANSWERS_PER_S) / (
+        own + _ENOUGH_ANSWERS_PER_S
+    )
+    wanted = min(trace.requests_per_s * tokens_each, _TRUSTED * trace.tokens_per_s)
+    return Rate(short * max(wanted, trace.tokens_per_s), short * trace.requests_per_s)
+
+
+def _tokens_per_answer(traces: Iterable[Trace], otherwise: float) -> float:
+    """Tokens are counted as they pass, so some belong to answers that are not finished: on average, half of each."""
+    tokens, answers = 0.0, 0.0
+    for trace in traces:
+        tokens += trace.long_tokens_per_s
+        answers += max(trace.long_finished_per_s, (trace.long_finished_per_s + trace.long_served_per_s) / 2)
+    return tokens / answers if answers > 0 else otherwise
