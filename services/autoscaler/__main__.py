@@ -66,7 +66,12 @@ def policy_of(settings: Settings) -> AutoscalerPolicy:
             budget_usd_per_hour=settings.budget_usd_per_hour or None,
         ),
         windows=DemandPolicy(average_s=settings.average_s),
-        merged=MergedPolicy(enabled=settings.merged_share > 0, share=settings.merged_share or 1.0),
+        merged=MergedPolicy(
+            enabled=settings.merged_share > 0,
+            share=settings.merged_share or MergedPolicy().share,
+            hold_s=settings.merged_hold_s,
+            quiet_hold_s=settings.merged_quiet_s,
+        ),
         fill_s=settings.fill_s,
     )
 

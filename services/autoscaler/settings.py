@@ -50,6 +50,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what the same time of day needed on the last days is a floor for today."""
     merged_share: float = 0.0
     """Of one replica's token rate: a customer with more gets merged replicas. 0: never."""
+    merged_hold_s: float = 120.0
+    """How long it must have had more."""
+    merged_quiet_s: float = 1_800.0
+    """How long it must have had much less before they go."""
     usd_per_replica_hour: float = 2.5
     budget_usd_per_hour: float = 0.0
     """0: no budget."""
@@ -71,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"ACTUATOR={self.actuator} needs SCALED, a list of POOL_ID=NAME")
         if any(not all(text.partition("=")) for text in self.scaled):
             raise ValueError("SCALED must be a list of POOL_ID=NAME")
+        if min(self.merged_hold_s, self.merged_quiet_s) < 0.0:
+            raise ValueError("MERGED_HOLD_S and MERGED_QUIET_S must not be negative")
         if min(self.merged_share, self.usd_per_replica_hour, self.budget_usd_per_hour) < 0.0:
             raise ValueError("MERGED_SHARE, USD_PER_REPLICA_HOUR and BUDGET_USD_PER_HOUR must not be negative")
 

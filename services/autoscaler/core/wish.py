@@ -11,6 +11,7 @@ from services.autoscaler.core.memory import PoolMemory
 from services.autoscaler.core.need import Need, Needs, larger
 from services.autoscaler.core.policy import ScalePolicy
 from services.autoscaler.core.roster import Roster
+from shared.messages.pools import is_merged
 
 _HOUR_S = 3_600.0
 _SLICES = 8
@@ -173,7 +174,10 @@ def _within(wish: Wish, look: Look) -> Wish:
 
 
 def _lowest(look: Look) -> int:
-    return look.policy.min_replicas if look.load.wanted else 0
+    """One merged replica is enough: its customer has owners in the pool that it comes from."""
+    if not look.load.wanted:
+        return 0
+    return 1 if is_merged(look.load.pool_id) else look.policy.min_replicas
 
 
 def _highest(look: Look) -> tuple[int, str]:

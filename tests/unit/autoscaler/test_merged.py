@@ -34,7 +34,8 @@ MERGED = merged_pool_id(POOL, RECORDS["acme"].digest)
 class Customer:
     """One customer's traffic through one gateway; `merged` is what is known of merged pools after each second."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: MergedPolicy = POLICY) -> None:
+        self.policy = policy
         self.customers: Customers = {}
         self.merged: dict[str, MergedPool] = {}
         self.now_s = 0.0
@@ -49,7 +50,7 @@ class Customer:
             )  # fmt: skip
             self.customers = customers_after(self.customers, said, self.now_s, WINDOWS)
             market = Market(customers=self.customers, rates={POOL: 640.0}, records=RECORDS)
-            self.merged = merged_pools(self.merged, market, self.now_s, POLICY, WINDOWS)
+            self.merged = merged_pools(self.merged, market, self.now_s, self.policy, WINDOWS)
             self.now_s += 1.0
 
     @property
@@ -80,6 +81,14 @@ def test_a_peak_that_is_over_soon_brings_no_merged_replica() -> None:
     assert not customer.wanted
 
 
+def test_a_lower_threshold_brings_a_lower_measure_of_quiet() -> None:
+    customer = Customer(MergedPolicy(enabled=True, share=0.4, hold_s=10.0, quiet_hold_s=20.0))
+    customer.seconds(15, 3)
+    assert customer.wanted
+    customer.seconds(25, 3)
+    assert customer.wanted, "a customer above the threshold is not quiet"
+
+
 def test_the_base_model_is_no_customer() -> None:
     customer = Customer()
     customer.seconds(60, 1)
@@ -107,6 +116,11 @@ def test_a_merged_pool_begins_with_one_replica_and_follows_its_customer() -> Non
     assert (first.desired, first.start) == (1, 1)
     then = decide_all({MERGED: first.memory}, loads, 1.0, ScalePolicy(), CostPolicy())[MERGED]
     assert (then.desired, then.start) == (3, 3)
+
+
+def test_the_least_of_a_pool_is_not_the_least_of_a_merged_one() -> None:
+    empty = PoolLoad(pool_id=MERGED, existing=frozenset(), demand=asked(0.5), expected_rate=640.0)
+    assert decide_all({}, {MERGED: empty}, 0.0, ScalePolicy(min_replicas=2), CostPolicy())[MERGED].desired == 1
 
 
 def test_an_unwanted_merged_pool_is_told_so_while_it_has_replicas() -> None:

@@ -13,6 +13,7 @@ from shared.runtime.settings import SettingsError, read
     [
         ("MIN_REPLICAS", "41", "MIN_REPLICAS must be from 1 to MAX_REPLICAS"),
         ("MIN_REPLICAS", "0", "MIN_REPLICAS must be from 1 to MAX_REPLICAS"),
+        ("MERGED_HOLD_S", "-1", "MERGED_HOLD_S and MERGED_QUIET_S must not be negative"),
         ("TOKENS_IN_FLIGHT_PER_REPLICA", "0", "TOKENS_IN_FLIGHT_PER_REPLICA must be at least 1"),
     ],
 )
