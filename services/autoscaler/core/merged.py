@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
 
-from services.autoscaler.core.demand import DemandPolicy, Tally, demand_of, heard, of_adapter
+from services.autoscaler.core.demand import DemandPolicy, Tally, asked_tokens_per_s, demand_of, heard, of_adapter
 from services.autoscaler.core.load import Demand
 from shared.messages.activity import GatewayActivity
 from shared.messages.desired import AdapterRecord
@@ -46,6 +47,11 @@ class MergedPool(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float | None = None
     demand: Demand = Demand()
 
+    @property
+    def over(self) -> bool:
+        """Nobody wants it, now or soon."""
+        return not self.wanted and self.since_s is None
+
 
 def customers_after(
     customers: Customers, said: GatewayActivity, now_s: float, policy: DemandPolicy
@@ -71,8 +77,8 @@ class Market(msgspec.Struct, frozen=True, kw_only=True):
 def merged_pools(
     before: Mapping[str, MergedPool], market: Market, now_s: float, policy: MergedPolicy, windows: DemandPolicy
 ) -> dict[str, MergedPool]:
-    """The merged pools that are wanted, about to be, or on their way out, by pool id. A pool that is no longer wanted
-    stays here, unwanted, until its customer would have to start over; whoever has its replicas lets them go.
+    """The merged pools that are wanted, about to be, or on their way out, by pool id. Whoever has the replicas of one
+    that is no longer wanted lets them go, and then forgets it.
     """
     after: dict[str, MergedPool] = {}
     for (base_pool_id, adapter_id), tally in market.customers.items():
@@ -80,11 +86,15 @@ def merged_pools(
         if record is None or record.pool_id != base_pool_id:
             continue
         pool_id = merged_pool_id(base_pool_id, record.digest)
-        known = before.get(pool_id) or MergedPool(pool_id=pool_id, base_pool_id=base_pool_id, key=record.key)
+        known = before.get(pool_id)
+        if known is None:
+            rate = market.rates.get(base_pool_id, 0.0)
+            if not rate or asked_tokens_per_s(tally, now_s, windows) < policy.share * rate:
+                continue
+            known = MergedPool(pool_id=pool_id, base_pool_id=base_pool_id, key=record.key)
         after[pool_id] = msgspec.structs.replace(known, demand=demand_of(tally, now_s, windows))
     silent = {name: msgspec.structs.replace(pool, demand=Demand()) for name, pool in before.items()}
-    judged = {name: _judged(pool, market, now_s, policy) for name, pool in {**silent, **after}.items()}
-    return {name: pool for name, pool in judged.items() if pool.wanted or pool.since_s is not None or name in before}
+    return {name: _judged(pool, market, now_s, policy) for name, pool in {**silent, **after}.items()}
 
 
 def recalled(pool_id: str, record: AdapterRecord, *, wanted: bool) -> MergedPool:
@@ -109,5 +119,5 @@ def _judged(pool: MergedPool, market: Market, now_s: float, policy: MergedPolicy
 
 
 def _quiet(tally: Tally, now_s: float, policy: DemandPolicy) -> bool:
-    demand = demand_of(tally, now_s, policy)
-    return demand.requests_per_s * policy.average_s < _QUIET_REQUESTS
+    """Looked at for thousands of customers with every message of a gateway."""
+    return tally.average.requests * math.exp((tally.at_s - now_s) / policy.average_s) < _QUIET_REQUESTS
