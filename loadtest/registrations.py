@@ -4,12 +4,15 @@ into reports/registrations.json.
 Three parts. Tiny adapters weigh nothing, so what is around them is measured. Heavy ones are as large as a 7B model's:
 there the store is the bound. Many are registered over a registry that is killed in the middle. Adapters are sent as
 uploads, or named by their addresses where the registry reads them itself; beside either stands what the store alone
-takes of the same files on the same disk, just before. What a part measured stays in the report until it runs again.
+takes of the same bytes on the same disk, as many at once: the mean of just before and just after. Whatever is timed
+begins with nothing left to be written, reads files that are still in memory, and ends when its objects are on the disk.
+What a part measured stays in the report until it runs again.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -65,11 +68,12 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         listed.write_bytes(self.mould.announcements(folder, numbers, same))
         return ("--from", str(listed))
 
-    def alone_per_s(self, numbers: range) -> float:
+    def alone_s(self, numbers: range) -> float:
         root = self.place / "alone"
-        rate = store_alone([self.mould.file(number) for number in numbers], root, self.at_once)
+        took_s = store_alone([self.mould.file(number) for number in numbers], root, self.at_once)
         shutil.rmtree(root)
-        return rate
+        os.sync()
+        return took_s
 
     def run(self, source: tuple[str, ...], count: int) -> Took:
         return run_batch(self.fleet, source, self.at_once, count)
@@ -154,11 +158,14 @@ def _measured(
     bench: Bench, way: str, source: tuple[str, ...], plan: tuple[range, str | None, bool]
 ) -> dict[str, Figure]:
     numbers, target, again = plan
-    alone = bench.alone_per_s(numbers)
+    before_s = bench.alone_s(numbers)
     took = bench.run(source, len(numbers))
     active_s = until_active_s(bench.fleet, took)
+    after_s = bench.alone_s(numbers)
+    alone = 2 * took.count / (before_s + after_s)
     figures = {
-        f"{way}.store_alone_per_s": _rate(alone),
+        f"{way}.store_alone_before_per_s": _rate(took.count / before_s),
+        f"{way}.store_alone_after_per_s": _rate(took.count / after_s),
         f"{way}.accepted_per_s": _rate(took.count / took.accepted_s),
         f"{way}.active_per_s": _rate(took.count / active_s),
         f"{way}.share_of_store": _share(took.count / took.accepted_s, alone, target),
