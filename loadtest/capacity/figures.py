@@ -18,12 +18,16 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        return f"{said(self.value, self.unit)}"
+        return said(self.value, self.unit)
 
 
 class Group(msgspec.Struct, frozen=True):
     title: str
     figures: tuple[Figure, ...]
+
+
+def line(name: str, label: str, value: float, unit: str, worked: str) -> Figure:
+    return Figure(name=name, label=label, value=value, unit=unit, worked=worked)
 
 
 def said(value: float, unit: str) -> str:
