@@ -45,6 +45,8 @@ BEAT_S = 0.5
 REPORT_S = 1.0
 STIR_S = 2.0
 SNAPSHOT_S = 10.0
+_MERGED = "merged"
+"""The folder of the cache with the merged model, as large as the base and in nobody's budget."""
 _log = logs.get_logger(__name__)
 
 
@@ -102,7 +104,7 @@ def build_merged(settings: Settings, record: AdapterRecord) -> tuple[Engine, Mer
     from services.replica_worker.engine.torch.engine import TorchEngine
     from services.replica_worker.engine.torch.layout import bytes_of_slots
 
-    folder, policy = settings.cache_folder / "merged", _torch_policy(settings)
+    folder, policy = settings.cache_folder / _MERGED, _torch_policy(settings)
     spare_bytes = bytes_of_slots(settings.model_folder, policy)
     merged = msgspec.structs.replace(policy, slots=1, rank_limit=1, kv_bytes=policy.kv_bytes + spare_bytes)
     rank, context_tokens = max((record.rank, *record.rank_pattern.values())), min(512, policy.max_context_tokens)
@@ -209,7 +211,7 @@ async def serve(settings: Settings, bus: Bus, identity: Identity, store: ObjectS
         clock=clock,
         engine=engine,
         tokenizer=tokenizer,
-        files=DiskFiles(settings.cache_folder),
+        files=DiskFiles(settings.cache_folder, leftovers=() if plan else (_MERGED,)),
         store=store,
         frames=FrameSender(bus, book, clock),
         residency=ResidencyTeller(bus, told, clock),

@@ -8,6 +8,8 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO
 
@@ -46,8 +48,10 @@ class DiskFiles:
     read finds like any other damage.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, leftovers: Collection[str] = ()) -> None:
+        """`leftovers` are folders in it that nobody needs any more; they are deleted once the folder is taken."""
         self._folder = folder
+        self._leftovers = leftovers
         self._lock: BinaryIO | None = None
 
     def open(self) -> list[StoredFile]:
@@ -59,6 +63,8 @@ class DiskFiles:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self._folder / ".lock").open("ab")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for name in self._leftovers:
+                shutil.rmtree(self._folder / name, ignore_errors=True)
             found = [*self._own(_SUFFIX), *self._halves()]
             return sorted(map(_describe, found), key=lambda file: file.used_at_s)
         except BlockingIOError as error:

@@ -101,6 +101,21 @@ async def test_a_folder_that_was_cleared_away_comes_back(files: DiskFiles, tmp_p
     await files.check(DIGEST)
 
 
+def test_what_an_earlier_life_needed_is_deleted_by_the_one_that_has_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "merged"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(CONTENT)
+    merged, plain = DiskFiles(tmp_path / "cache"), DiskFiles(tmp_path / "cache", leftovers=("merged",))
+    merged.open()
+    with pytest.raises(DiskRefused, match="belongs to a replica that runs"):
+        plain.open()
+    assert (folder / "model.safetensors").exists()
+    merged.close()
+    plain.open()
+    plain.close()
+    assert not folder.exists()
+
+
 async def test_damage_is_found(files: DiskFiles) -> None:
     await files.write(DIGEST, Source(), len(CONTENT))
     files.path(DIGEST).write_bytes(CONTENT[:-1] + b"X")
