@@ -35,7 +35,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     ttft: Quantiles | None
     ttft_by_tier: dict[str, Quantiles]
     customers_p95_max_s: float | None
-    """The worst customer's own p95, of those with enough requests; `customers_tail_p95_s` of the others together."""
+    """The worst customer's own p95, of those with enough requests; `customers_tail_p95_s` of the others together. For a
+    request that got no token its customer waited without end."""
     customers_tail_p95_s: float | None
     customers_late: int
     """How many customers with enough requests have a p95 above the objective."""
@@ -128,15 +129,18 @@ def p95_over_time(outcome: Outcome, tenant: int, window_s: float = 5.0) -> list[
 def _customers(counted: Iterable[Answered]) -> dict[int, Quantiles]:
     by_tenant: dict[int, list[float]] = defaultdict(list)
     for each in counted:
-        if each.ttft_s is not None:
-            by_tenant[each.tenant].append(each.ttft_s)
+        by_tenant[each.tenant].append(_waited_s(each))
     return {tenant: found for tenant, some in by_tenant.items() if len(some) >= ENOUGH and (found := quantiles(some))}
 
 
 def _tail_p95_s(counted: Iterable[Answered], others: Iterable[int]) -> float | None:
     own = frozenset(others)
-    rest = quantiles([each.ttft_s for each in counted if each.ttft_s is not None and each.tenant not in own])
+    rest = quantiles([_waited_s(each) for each in counted if each.tenant not in own])
     return rest.p95_s if rest else None
+
+
+def _waited_s(answered: Answered) -> float:
+    return math.inf if answered.ttft_s is None else answered.ttft_s
 
 
 def _ttfts(counted: Iterable[Answered], tier: str) -> list[float]:

@@ -129,7 +129,7 @@ class Gateway:
     def _ask(self, request: Request, choice: Choice) -> None:
         request.attempts += 1
         request.tried |= {choice.replica_id}
-        request.rule, request.replica_id = choice.rule, choice.replica_id
+        request.rule, request.replica_id, request.pool_id = choice.rule, choice.replica_id, choice.pool_id
         request.asked_at_s = self._agenda.now_s
         call = request.call
         attempt = request.attempt = Attempt(

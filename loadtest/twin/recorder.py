@@ -63,7 +63,7 @@ class Recorder:
             events=self._agenda.events,
             usd_per_replica_hour=scenario.usd_per_replica_hour,
             objective_s=scenario.ttft_objective_s,
-            reasons=tuple((at_s - self._began_s, reason) for each in twin.placements for at_s, reason in each.reasons),
+            reasons=tuple(self._reasons(twin)),
         )
 
     def _reasons(self, twin: Twin) -> list[tuple[float, str]]:

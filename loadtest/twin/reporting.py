@@ -6,16 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from loadtest.twin.agenda import Agenda
-from loadtest.twin.batch import Batch
 from loadtest.twin.scenario import BASE_HASH
 from services.replica_worker.core.tokens import Rate
 from shared.messages.reports import ReplicaReport
 
 if TYPE_CHECKING:
     from loadtest.twin.replica import Replica
-
-_ENOUGH_STEPS = 15.0
-"""Before so many were seen, nothing is said of the capacity."""
 
 
 class Reporter:
@@ -43,7 +39,7 @@ class Reporter:
             disk_bytes=replica.tiers.disk.used_bytes, disk_budget_bytes=body.disk_bytes,
             assignment_epoch=replica.convergence.assignment.epoch, weight=body.weight, golden="unchecked",
             queued_tokens=replica.dispatcher.turns.queued_tokens,
-            capacity_tokens_per_s=_capacity(batch),
+            capacity_tokens_per_s=batch.step_time.tokens_per_s(batch.shape.max_rows),
         )  # fmt: skip
 
 
@@ -62,14 +58,6 @@ class Speed:
             self._rate.add((tokens - self._tokens) * (1.0 - math.exp(-passed)) / passed, now_s)
         self._tokens, self._at_s = tokens, now_s
         return self._rate.per_s(now_s)
-
-
-def _capacity(batch: Batch) -> float:
-    """Tokens a second with every row taken, by the steps of lately that computed nothing of prompts. A stretch of steps
-    alike counts as one."""
-    if batch.step_time.weight < _ENOUGH_STEPS:
-        return 0.0
-    return batch.shape.max_rows / batch.step_time.step_s(batch.shape.max_rows)
 
 
 def _without_cache(replica: Replica) -> int:

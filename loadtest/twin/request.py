@@ -34,6 +34,8 @@ class Request:
     rule: str = ""
     tier: str = ""
     replica_id: str = ""
+    pool_id: str = ""
+    """Of the replica that was asked last; its own, as long as nobody was."""
     counted: int = 0
     trouble: str = ""
 

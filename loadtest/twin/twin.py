@@ -153,11 +153,11 @@ class Twin:
         request = Request(
             number=self.begun, gateway=at, call=call, began_s=self.agenda.now_s, record=record,
             tokens=call.prompt_tokens + call.max_tokens, pool_ids=(record.pool_id,),
-            merged_pool_ids=self.fleet.merged_pools(record),
+            merged_pool_ids=self.fleet.merged_pools(record), pool_id=record.pool_id,
         )  # fmt: skip
         self.begun += 1
-        self._activities[at].began(request)
         self.gateways[at].begin(request)
+        self._activities[at].began(request)
 
     def _on_first(self, attempt: Attempt) -> None:
         request, at_s = attempt.request, self.agenda.now_s + self._relay_s
@@ -179,7 +179,9 @@ class Twin:
         self.recorder.on_over(request)
 
     def _tell_activity(self, gateway: Gateway, activity: Activity) -> None:
-        self.wire.tell(GATEWAY_ACTIVITY, activity.message(gateway.live, 1.0))
+        message = activity.message(gateway.live, self.agenda.now_s)
+        if message is not None:
+            self.wire.tell(GATEWAY_ACTIVITY, message)
 
 
 def _put_membership(gateway: Gateway, membership: Membership) -> None:

@@ -45,6 +45,10 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True):
             rows_seconds=_KEPT * self.rows_seconds + rows * seconds,
         )
 
+    def tokens_per_s(self, max_rows: int) -> float:
+        """With every row taken; 0: not known yet."""
+        return max_rows / self.step_s(max_rows) if self.weight >= _LEAST_WEIGHT else 0.0
+
     def step_s(self, rows: int) -> float:
         """Of a step with so many rows. Neither a nor b is below zero, so it lies between what was seen, and what it
         would be if rows were all that takes time."""
@@ -76,6 +80,4 @@ class Capacity:
 
     def tokens_per_s(self, max_rows: int) -> float:
         """0: not known yet."""
-        if self._time.weight < _LEAST_WEIGHT:
-            return 0.0
-        return max_rows / self._time.step_s(max_rows)
+        return self._time.tokens_per_s(max_rows)

@@ -85,3 +85,12 @@ def test_the_command_prints_the_figures_of_a_preset(capsys: pytest.CaptureFixtur
     assert found["ttft"]["p95_s"] < 0.2
     assert main([*small[:-1], "--strategy", "random"]) == 0
     assert "first token" in capsys.readouterr().out
+
+
+def test_a_customer_who_often_gets_no_token_is_late_however_fast_the_others_come() -> None:
+    rows = [_answered(20.0 + at, 0.1) for at in range(18)] + [_answered(50.0 + at, None) for at in range(2)]
+    found = figures(_outcome((*rows, _answered(60.0, None, tenant=2))))
+    assert found.customers_late == 1
+    assert (found.customers_p95_max_s, found.customers_tail_p95_s) == (float("inf"), float("inf"))
+    assert found.ttft is not None
+    assert found.ttft.count == 18
