@@ -17,13 +17,14 @@ from pathlib import Path
 from infra.local.temporary import FleetDidNotStart
 from loadtest.calibration.fitting import TooLittleSeen
 from loadtest.calibration.hops import HopFailed
-from loadtest.calibration.measuring import FleetFailed, calibration_traffic, look
+from loadtest.calibration.measuring import FleetFailed, Probed, Run, calibration_traffic, probe, run_once
 from loadtest.calibration.reckoning import reckon
-from loadtest.calibration.stage import FleetShape, staged, write_adapters
+from loadtest.calibration.stage import FleetShape, Stage, staged, write_adapters
 from loadtest.calibration.text import lines
 from loadtest.report import REPORTS
 from loadtest.twin.measured import write_measured
 from loadtest.twin.sequence import BatchShape
+from loadtest.workloads.shape import TrafficShape
 
 
 def main() -> int:
@@ -37,13 +38,17 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="lorafleet-calibration-") as folder:
             adapters = write_adapters(shape, Path(folder) / "adapters", words.customers)
             with staged(shape, Path(folder) / "fleet", adapters) as stage:
-                observed = asyncio.run(look(stage, traffic))
-        measured = reckon(observed, batch, conditions)
+                run, probed = asyncio.run(_look(stage, traffic))
+        measured = reckon([run], probed, batch, conditions)
     except (FleetDidNotStart, FleetFailed, HopFailed, TooLittleSeen) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     print(*lines(measured), f"written {write_measured(measured, words.out)}", sep="\n")
     return 0
+
+
+async def _look(stage: Stage, traffic: TrafficShape) -> tuple[Run, Probed]:
+    return await run_once(stage, traffic, "calibration"), await probe(stage)
 
 
 def _arguments() -> argparse.Namespace:

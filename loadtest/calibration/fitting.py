@@ -30,8 +30,12 @@ LEAST_STEPS = 4
 
 IDLE_S = 0.005
 """So long before a request nobody else may have been on its replica: the end of a stream is told a moment later."""
-_ROUNDS = 3
+_ROUNDS = 12
 _LEAST_S = 1e-7
+_FAR = 1.5
+"""So many standard deviations."""
+_NORMAL = 1.4826
+"""A normal distribution's standard deviation over the median of what lies off its middle."""
 
 
 class TooLittleSeen(ValueError):
@@ -40,19 +44,19 @@ class TooLittleSeen(ValueError):
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):
     """One request from its first to its last token. On average `rows` were taken on its replica meanwhile, and
-    `prompts` of others, of `prompt_tokens` in all, were computed there."""
+    `pieces` of others' prompts, of `prompt_tokens` in all, were computed there."""
 
     steps: int
     took_s: float
     rows: float
-    prompts: int
+    pieces: int
     prompt_tokens: int
 
 
 class First(msgspec.Struct, frozen=True, kw_only=True):
     """A request's time to its first token, with its prompt in so many steps that nobody shared."""
 
-    prompts: int
+    pieces: int
     prompt_tokens: int
     took_s: float
 
@@ -75,33 +79,34 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
         return MeasuredTable(rows=self.rows, prefill_tokens=axis, mean_s=lines, spread=self.spread)
 
 
-def decodings(seen: Sequence[Seen]) -> list[Decoding]:
-    """Of all requests that ended well at their first replica, beside all others there."""
+def decodings(seen: Sequence[Seen], chunk_tokens: int) -> list[Decoding]:
+    """Of all requests that ended well at their first replica, beside all others there. An engine computes at most
+    `chunk_tokens` of prompts in a step."""
     beside: dict[str, list[Seen]] = {}
     for each in seen:
         if each.first_s is not None:
             beside.setdefault(each.replica, []).append(each)
     whole = (each for each in seen if each.outcome == "ok" and each.attempts == 1 and each.first_s is not None)
-    return [_decoding(each, beside[each.replica]) for each in whole if each.tokens > LEAST_STEPS]
-
-
-def firsts(seen: Sequence[Seen], chunk_tokens: int) -> list[First]:
-    """Of those that found their adapter in a slot, and nobody else on its replica until their first token."""
-    return [
-        First(
-            prompts=-(-each.prompt_tokens // chunk_tokens), prompt_tokens=each.prompt_tokens, took_s=each.ttft_s or 0.0
-        )
-        for each in lone(seen)
-    ]
+    return [_decoding(each, beside[each.replica], chunk_tokens) for each in whole if each.tokens > LEAST_STEPS]
 
 
 def lone(seen: Sequence[Seen]) -> list[Seen]:
+    """Those that found their adapter in a slot, and nobody else on its replica until their first token."""
     beside: dict[str, list[Seen]] = {}
     for each in seen:
         beside.setdefault(each.replica, []).append(each)
     good = (each for each in seen if each.outcome == "ok" and each.tier == "gpu" and each.attempts == 1)
     return [
         each for each in good if not any(_meets(each, other) for other in beside[each.replica] if other is not each)
+    ]
+
+
+def firsts(alone: Sequence[Seen], chunk_tokens: int) -> list[First]:
+    return [
+        First(
+            pieces=-(-each.prompt_tokens // chunk_tokens), prompt_tokens=each.prompt_tokens, took_s=each.ttft_s or 0.0
+        )
+        for each in alone
     ]
 
 
@@ -114,22 +119,17 @@ def fit_steps(found: Sequence[Decoding], first: Sequence[First]) -> Steps:
         )
     knots = _knots([each.rows for each in found])
     sums = [
-        [*(each.steps * share for share in shares(each.rows, knots)), each.prompts, each.prompt_tokens, 0.0]
+        [*(each.steps * share for share in shares(each.rows, knots)), each.pieces, each.prompt_tokens, 0.0]
         for each in found
     ]
-    alone = [[each.prompts, *[0.0] * (len(knots) - 1), each.prompts, each.prompt_tokens, 1.0] for each in first]
+    alone = [[each.pieces, *[0.0] * (len(knots) - 1), each.pieces, each.prompt_tokens, 1.0] for each in first]
     design, took_s = np.array(sums + alone), np.array([each.took_s for each in (*found, *first)])
     own = 1 / np.sqrt([*(each.steps for each in found), *(1 for _ in first)])
-    weights = own
-    for _ in range(_ROUNDS):
-        times_s = not_negative(design * weights[:, None], took_s * weights)
-        left_s = (took_s - design @ times_s) * own
-        of_sums_s, of_first_s = _rms(left_s[: len(found)]), _rms(left_s[len(found) :])
-        weights = own / np.repeat([of_sums_s, of_first_s], [len(found), len(first)])
+    times_s, scatter_s = _fitted(design * own[:, None], took_s * own, len(found))
     *step_s, prompt_s, prompt_token_s, _ = (float(each) for each in times_s)
     mean_s = sum(each.took_s for each in found) / sum(each.steps for each in found)
     return Steps(
-        rows=knots, step_s=tuple(step_s), prompt_s=prompt_s, prompt_token_s=prompt_token_s, spread=of_sums_s / mean_s
+        rows=knots, step_s=tuple(step_s), prompt_s=prompt_s, prompt_token_s=prompt_token_s, spread=scatter_s / mean_s
     )
 
 
@@ -155,15 +155,15 @@ def not_negative(design: Floats, wanted: Floats) -> Floats:
     return np.maximum(found, 0.0)
 
 
-def _decoding(each: Seen, beside: Sequence[Seen]) -> Decoding:
+def _decoding(each: Seen, beside: Sequence[Seen], chunk_tokens: int) -> Decoding:
     begins_s, ends_s = each.first_s or 0.0, each.ended_s
-    took_s = max(ends_s - begins_s, 1e-9)
+    steps, took_s = each.tokens - 1, max(ends_s - begins_s, 1e-9)
     others = [other for other in beside if other is not each and other.first_s is not None]
     shared_s = sum(max(0.0, min(ends_s, other.ended_s) - max(begins_s, other.first_s or 0.0)) for other in others)
     came = [other.prompt_tokens for other in others if begins_s < (other.first_s or 0.0) <= ends_s]
-    return Decoding(
-        steps=each.tokens - 1, took_s=took_s, rows=1 + shared_s / took_s, prompts=len(came), prompt_tokens=sum(came)
-    )
+    pieces = sum(-(-tokens // chunk_tokens) for tokens in came)
+    rows = 1 + shared_s / took_s + pieces / steps
+    return Decoding(steps=steps, took_s=took_s, rows=rows, pieces=pieces, prompt_tokens=sum(came))
 
 
 def _knots(rows: Sequence[float]) -> tuple[int, ...]:
@@ -183,5 +183,14 @@ def _meets(each: Seen, other: Seen) -> bool:
     return other.sent_s < (each.first_s or 0.0) and other.ended_s > each.sent_s - IDLE_S
 
 
-def _rms(values: Floats) -> float:
-    return max(_LEAST_S, float(np.sqrt(np.mean(values**2))))
+def _fitted(design: Floats, wanted: Floats, sums: int) -> tuple[Floats, float]:
+    """The times, and how widely the first `sums` rows scatter around them. A row that is far off for its kind, as when
+    the machine did something else meanwhile, pulls no harder than one that is somewhat off."""
+    weights = np.ones(len(wanted))
+    for _ in range(_ROUNDS):
+        times_s = not_negative(design * weights[:, None], wanted * weights)
+        left_s = np.abs(wanted - design @ times_s)
+        scatters_s = [max(_LEAST_S, _NORMAL * float(np.median(some))) for some in (left_s[:sums], left_s[sums:])]
+        scatter_s = np.repeat(scatters_s, [sums, len(wanted) - sums])
+        weights = np.sqrt(np.minimum(1.0, _FAR * scatter_s / np.maximum(left_s, _LEAST_S))) / scatter_s
+    return times_s, scatters_s[0]

@@ -15,6 +15,7 @@ from loadtest.calibration.restarting import measure_restart
 from loadtest.calibration.seen import Ask, Seen
 from loadtest.calibration.stage import Stage
 from loadtest.calibration.traffic import asks, each_once, learn_tokenizing
+from loadtest.calibration.ways import FirstTokens
 from loadtest.workloads.shape import Bursts, Lengths, LogNormal, TrafficShape, Zipf
 
 HOP_ROUNDS = 6
@@ -26,13 +27,17 @@ class FleetFailed(RuntimeError):
     """It did not answer as it must; the text says what came instead."""
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """`worker_first_s`: on average, from a request's arrival at a worker to its first token there, of those whose
-    adapter was in a slot. `restart_s`: how long a replica is gone that was killed."""
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the calibration's workload. `first_tokens` are what the workers counted meanwhile."""
 
     seen: list[Seen]
+    first_tokens: FirstTokens
+
+
+class Probed(msgspec.Struct, frozen=True, kw_only=True):
+    """`bus_s`: a message's way. `restart_s`: how long a replica is gone that was killed."""
+
     hops: list[Hop]
-    worker_first_s: float
     bus_s: float
     restart_s: float
 
@@ -53,25 +58,28 @@ async def ask_all(stage: Stage, asker: Asker, asked: Sequence[Ask]) -> list[Seen
     return with_log(seen, read_log(stage.gateway_log))
 
 
-async def look(stage: Stage, shape: TrafficShape) -> Observed:
-    """Raises FleetFailed, HopFailed. At its end one replica has been killed, and is back."""
+async def run_once(stage: Stage, shape: TrafficShape, name: str) -> Run:
+    """`name` is this run's alone. Raises FleetFailed."""
     asker = Asker(stage.fleet.connection.url)
     try:
-        tokenizing = await learn_tokenizing(asker, stage.customers[0], "tokenizing")
-        await ask_all(stage, asker, each_once(stage.customers, "first"))
+        tokenizing = await learn_tokenizing(asker, stage.customers[0], f"{name}-tokenizing")
+        await ask_all(stage, asker, each_once(stage.customers, f"{name}-first"))
         before = await ways.first_tokens(stage.metrics_ports)
-        seen = await ask_all(stage, asker, asks(shape, stage.customers, tokenizing, "calibration"))
+        seen = await ask_all(stage, asker, asks(shape, stage.customers, tokenizing, name))
         after = await ways.first_tokens(stage.metrics_ports)
     finally:
         asker.close()
     if failed := [each.outcome for each in seen if each.outcome != "ok"]:
         raise FleetFailed(f"{len(failed)} of {len(seen)} requests failed: {failed[0]}")
+    return Run(seen=seen, first_tokens=after.since(before))
+
+
+async def probe(stage: Stage) -> Probed:
+    """Raises HopFailed. At its end one replica has been killed, and is back."""
     async with stage.admin() as admin:
         hops = await measure_hops(admin, stage.shape.replica_ids, stage.spare, HOP_ROUNDS)
-    return Observed(
-        seen=seen,
+    return Probed(
         hops=hops,
-        worker_first_s=after.mean_since(before),
         bus_s=await ways.bus_s(stage.fleet.connection.nats_url),
         restart_s=await measure_restart(stage, stage.shape.replica_ids[0]),
     )

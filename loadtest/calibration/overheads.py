@@ -7,7 +7,6 @@ from statistics import fmean
 
 import msgspec
 
-from loadtest.calibration.fitting import TooLittleSeen, lone
 from loadtest.calibration.seen import Seen
 from loadtest.twin.figures import nearest
 from loadtest.twin.timing import MeasuredTable
@@ -21,7 +20,6 @@ class Overheads(msgspec.Struct, frozen=True, kw_only=True):
 
     mean_s: float
     jitter_s: tuple[float, ...]
-    requests: int
 
 
 class Between(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,15 +31,13 @@ class Between(msgspec.Struct, frozen=True, kw_only=True):
     bus_s: float
 
 
-def fit_overheads(seen: Sequence[Seen], table: MeasuredTable, chunk_tokens: int, least: int = 8) -> Overheads:
-    """Raises TooLittleSeen."""
-    found = [(each.ttft_s or 0.0) - prefill_s(each.prompt_tokens, table, chunk_tokens) for each in lone(seen)]
-    if len(found) < least:
-        raise TooLittleSeen(f"{len(found)} requests met an idle replica, and {least} are needed to tell the overheads.")
-    mean_s, ranked = fmean(found), sorted(found)
-    marks = [nearest(ranked, (at + 0.5) / MARKS) - mean_s for at in range(MARKS)]
-    beside_s = fmean(marks)
-    return Overheads(mean_s=mean_s, jitter_s=tuple(each - beside_s for each in marks), requests=len(found))
+def fit_overheads(alone: Sequence[Seen], table: MeasuredTable, chunk_tokens: int) -> Overheads:
+    """Of requests that had a replica for themselves, at least one."""
+    found = [(each.ttft_s or 0.0) - prefill_s(each.prompt_tokens, table, chunk_tokens) for each in alone]
+    ranked = sorted(found)
+    marks = [nearest(ranked, (at + 0.5) / MARKS) for at in range(MARKS)]
+    mean_s = max(0.0, fmean(marks))
+    return Overheads(mean_s=mean_s, jitter_s=tuple(each - mean_s for each in marks))
 
 
 def prefill_s(prompt_tokens: int, table: MeasuredTable, chunk_tokens: int) -> float:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 
-from loadtest.calibration.fitting import decodings, firsts, fit_steps
+from loadtest.calibration.fitting import decodings, firsts, fit_steps, lone
 from loadtest.calibration.hops import fit_ways
-from loadtest.calibration.measuring import Observed
+from loadtest.calibration.measuring import Probed, Run
 from loadtest.calibration.overheads import Between, fit_overheads, split
 from loadtest.twin.measured import Measured
 from loadtest.twin.sequence import BatchShape
 from loadtest.twin.timing import Timing
 
 
-def reckon(observed: Observed, batch: BatchShape, conditions: dict[str, str]) -> Measured:
+def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: dict[str, str]) -> Measured:
     """Raises TooLittleSeen."""
-    seen = observed.seen
-    steps = fit_steps(decodings(seen), firsts(seen, batch.chunk_tokens))
-    table = steps.table(batch.chunk_tokens)
-    overheads = fit_overheads(seen, table, batch.chunk_tokens)
-    after_gateway = [each.ttft_s - each.gateway_ttft_s for each in seen if each.ttft_s and each.gateway_ttft_s]
-    between = Between(
-        in_worker_s=observed.worker_first_s,
-        after_gateway_s=max(0.0, fmean(after_gateway)) if after_gateway else 0.0,
-        bus_s=observed.bus_s,
-    )
-    ways = fit_ways(observed.hops)
+    seen, chunk_tokens = [each for run in runs for each in run.seen], batch.chunk_tokens
+    alone = [each for run in runs for each in lone(run.seen)]
+    steps = fit_steps([each for run in runs for each in decodings(run.seen, chunk_tokens)], firsts(alone, chunk_tokens))
+    table = steps.table(chunk_tokens)
+    overheads = fit_overheads(alone, table, chunk_tokens)
+    parts = split(overheads, seen, _between(runs, probed))
+    ways = fit_ways(probed.hops)
     probe_s = table.step_s(1, _PROBE_TOKENS, 1)
     timing = Timing(
         steps=table,
@@ -36,14 +33,25 @@ def reckon(observed: Observed, batch: BatchShape, conditions: dict[str, str]) ->
         slot_latency_s=max(0.0, ways["gpu"].latency_s - probe_s),
         slot_bytes_per_s=ways["gpu"].bytes_per_s,
         jitter_s=overheads.jitter_s,
-        **split(overheads, seen, between),
+        **parts,
     )
     found = {
         "requests": str(len(seen)),
-        "requests that met an idle replica": str(overheads.requests),
+        "requests that met an idle replica": str(len(alone)),
         "overheads until the first token": f"{1000 * overheads.mean_s:.2f} ms",
     }
-    return Measured(timing=timing, batch=batch, restart_s=observed.restart_s, conditions={**conditions, **found})
+    return Measured(timing=timing, batch=batch, restart_s=probed.restart_s, conditions={**conditions, **found})
+
+
+def _between(runs: Sequence[Run], probed: Probed) -> Between:
+    counted = [run.first_tokens for run in runs]
+    seen = [each for run in runs for each in run.seen]
+    after_gateway = [each.ttft_s - each.gateway_ttft_s for each in seen if each.ttft_s and each.gateway_ttft_s]
+    return Between(
+        in_worker_s=sum(each.sum_s for each in counted) / max(1.0, sum(each.count for each in counted)),
+        after_gateway_s=max(0.0, fmean(after_gateway)) if after_gateway else 0.0,
+        bus_s=probed.bus_s,
+    )
 
 
 _PROBE_TOKENS = 4

@@ -18,6 +18,7 @@ from loadtest.isolation_plan import Deployed
 from shared.messages.desired import AdapterRecord
 
 _POLL_S = 0.1
+_STILL_S = 0.5
 _DEADLINE_S = 90.0
 
 
@@ -112,17 +113,21 @@ def staged(shape: FleetShape, home: Path, adapters: Adapters) -> Iterator[Stage]
 
 
 async def settled(stage: Stage) -> None:
-    """Returns once every replica serves, and has every adapter on disk and as many in slots as there are."""
-    wanted, slots = len(stage.customers), min(len(stage.customers), stage.shape.slots)
+    """Returns once every replica serves, has every adapter on disk, and moves none any more."""
     async with stage.admin() as http, asyncio.timeout(_DEADLINE_S):
         for replica_id in stage.shape.replica_ids:
-            while True:
-                answer = await http.get(f"/internal/replicas/{replica_id}/state")
-                state: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
-                held = len(state.get("disk_adapters", ())) >= wanted and len(state.get("gpu_adapters", ())) >= slots
-                if state.get("ready") and held:
-                    break
-                await asyncio.sleep(_POLL_S)
+            before: object = None
+            while (held := await _held(http, replica_id, len(stage.customers))) is None or held != before:
+                before = held
+                await asyncio.sleep(_STILL_S)
+
+
+async def _held(admin: httpx.AsyncClient, replica_id: str, least: int) -> object:
+    """What a replica holds in its tiers; None while that is not all, or it does not serve."""
+    answer = await admin.get(f"/internal/replicas/{replica_id}/state")
+    state: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
+    held = tuple(tuple(state.get(f"{tier}_adapters", ())) for tier in ("gpu", "ram", "disk"))
+    return held if state.get("ready") and len(held[-1]) >= least else None
 
 
 async def _with_adapters(stage: Stage, adapters: Adapters) -> Stage:

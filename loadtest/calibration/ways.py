@@ -24,8 +24,8 @@ class FirstTokens(msgspec.Struct, frozen=True, kw_only=True):
     count: float = 0.0
     sum_s: float = 0.0
 
-    def mean_since(self, before: FirstTokens) -> float:
-        return (self.sum_s - before.sum_s) / max(1.0, self.count - before.count)
+    def since(self, before: FirstTokens) -> FirstTokens:
+        return FirstTokens(count=self.count - before.count, sum_s=self.sum_s - before.sum_s)
 
 
 async def first_tokens(ports: Sequence[int]) -> FirstTokens:

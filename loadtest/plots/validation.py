@@ -31,14 +31,14 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """One workload that the twin was not calibrated on."""
 
     workload: str
-    requests_per_s: Measured
+    tokens_per_s: Measured
     ttft_p50_s: Measured
     ttft_p95_s: Measured
 
 
 def validation_page(compared: Sequence[Compared], intro: str, conditions: dict[str, str]) -> Page:
     figures: tuple[tuple[str, str, Callable[[Compared], Measured]], ...] = (
-        ("Throughput", "requests/s", lambda one: one.requests_per_s),
+        ("Throughput", "tokens/s", lambda one: one.tokens_per_s),
         ("Median time to first token", "ms", lambda one: _in_ms(one.ttft_p50_s)),
         ("p95 of the time to first token", "ms", lambda one: _in_ms(one.ttft_p95_s)),
     )

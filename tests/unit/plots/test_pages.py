@@ -75,7 +75,7 @@ VALIDATION = validation_page(
     [
         Compared(
             workload=name,
-            requests_per_s=Measured(real=(2.9, 3.1), twin=3.0),
+            tokens_per_s=Measured(real=(2.9, 3.1), twin=3.0),
             ttft_p50_s=Measured(real=(0.05, 0.06), twin=0.055),
             ttft_p95_s=Measured(real=(0.2, 0.3), twin=0.3),
         )
