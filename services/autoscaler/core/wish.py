@@ -42,8 +42,9 @@ def wish_of(memory: PoolMemory, look: Look) -> Wish:
     if not look.load.wanted:
         return _within(Wish(desired=0, reason="its customer has become quiet", memory=memory), look)
     if memory.desired is None:
-        reason = f"{desired} replicas were there when the autoscaler began"
-        return _within(Wish(desired=desired, reason=reason, memory=_recorded(memory, desired, look)), look)
+        return _within(
+            Wish(desired=desired, reason=_beginning(desired, look), memory=_recorded(memory, desired, look)), look
+        )
     if not memory.highs:
         memory = _recorded(memory, desired, look)
     held = _blind(look)
@@ -54,6 +55,12 @@ def wish_of(memory: PoolMemory, look: Look) -> Wish:
     if panic:
         memory = msgspec.structs.replace(memory, panic_until_s=look.now_s + look.policy.pace.panic_s)
     return _within(_follow(memory, desired, _urgent(memory, look, panic=panic), look), look)
+
+
+def _beginning(desired: int, look: Look) -> str:
+    if is_merged(look.load.pool_id):
+        return "its customer fills a replica by itself"
+    return f"{desired} replicas were there when the autoscaler began"
 
 
 def _follow(memory: PoolMemory, desired: int, urgent: Need, look: Look) -> Wish:

@@ -114,6 +114,7 @@ def test_a_merged_pool_begins_with_one_replica_and_follows_its_customer() -> Non
     loads = {MERGED: empty}
     first = decide_all({}, loads, 0.0, ScalePolicy(), CostPolicy())[MERGED]
     assert (first.desired, first.start) == (1, 1)
+    assert first.reason == "its customer fills a replica by itself"
     then = decide_all({MERGED: first.memory}, loads, 1.0, ScalePolicy(), CostPolicy())[MERGED]
     assert (then.desired, then.start) == (3, 3)
 
