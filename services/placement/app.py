@@ -10,19 +10,17 @@ takes over goes on from where the fleet is.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
 
 import msgspec
 
-from services.placement.core.decide import Facts, Stored
+from services.placement.core.decide import Facts
 from services.placement.core.fleet import fleet_view, owners_view
-from services.placement.core.shards import ShardChanges
 from services.placement.core.tick import Decision, Memory, TickPolicy, on_tick, standings_of
 from services.placement.io.desk import Desk
 from services.placement.io.heard import Heard
 from services.placement.io.meters import Meters
 from shared.bus.port import BusUnavailable
-from shared.leadership.ledger import Fenced, Ledger, NotLeading, Superseded
+from shared.leadership.ledger import NotLeading, Superseded
 from shared.messages.operations import AskFleet, AskOwners, FleetView, Owners
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
@@ -39,8 +37,6 @@ _LONG_PAIRS = 50_000
 _NEVER_S = float("-inf")
 
 _log = get_logger(__name__)
-
-M = TypeVar("M", bound=Fenced)
 
 
 class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +117,7 @@ class Placement:
     async def _listen(self) -> None:
         await self._heard.start()
         await self._desk.read()
-        self._heard.recall(self._desk.stored_memberships().values())
+        self._heard.recall(self._desk.stored().memberships.values())
         self._read_at_s = self._clock.now_s()
         self._filled_at_s = self._clock.now_s() + self._policy.fill_s
         self._desk.leader.contend()
@@ -153,41 +149,17 @@ class Placement:
         self._note(decision)
         if not self._epoch:
             return
-        for membership in decision.memberships:
-            await self._write(self._desk.memberships, membership, membership.pool_id)
-        for count in decision.owner_counts:
-            await self._write(self._desk.owner_counts, count, count.pool_id)
-        for pressure in decision.pressures:
-            await self._write(self._desk.pressures, pressure, pressure.pool_id)
-        # Memberships come first: gateways rank from them at once, and they fence off an older placement.
-        await self._assign(decision.shards)
+        await self._desk.carry_out(decision, self._epoch, self._meters.wrote)
+        shards = decision.shards
+        if shards.puts or shards.deletes:
+            _log.info("assignments changed", written=len(shards.puts), deleted=len(shards.deletes))
 
     async def _decide(self, facts: Facts) -> Decision:
         """Beside the loop where it takes long: a thread's hand-over would be most of a small decision."""
-        asked = self._memory, facts, self._stored(), self._policy.tick, self._epoch
+        asked = self._memory, facts, self._desk.stored(), self._policy.tick, self._epoch
         if len(facts.adapters) * len(facts.seen) < _LONG_PAIRS:
             return on_tick(*asked)
         return await asyncio.to_thread(on_tick, *asked)
-
-    def _stored(self) -> Stored:
-        return Stored(
-            memberships=self._desk.stored_memberships(),
-            owner_counts=self._desk.stored_owner_counts(),
-            pressures=self._desk.stored_pressures(),
-            shards=self._desk.stored_shards(),
-        )
-
-    async def _assign(self, changes: ShardChanges) -> None:
-        for key, shard in changes.puts:
-            await self._write(self._desk.shards, shard, *key)
-        for key in changes.deletes:
-            await self._desk.shards.remove(self._epoch, *key)
-        if changes.puts or changes.deletes:
-            _log.info("assignments changed", written=len(changes.puts), deleted=len(changes.deletes))
-
-    async def _write(self, ledger: Ledger[M], value: M, *ids: str) -> None:
-        if await ledger.write(value, *ids):
-            self._meters.wrote(ledger.name)
 
     def _note(self, decision: Decision) -> None:
         """Keep what this turn leaves for the next, and say what it changes."""
@@ -206,4 +178,4 @@ class Placement:
     def _owners(self, question: AskOwners) -> Owners:
         facts = self._heard.facts()
         standings = standings_of(self._memory, facts, self._policy.tick)
-        return owners_view(facts, standings, self._desk.stored_owner_counts(), question)
+        return owners_view(facts, standings, self._desk.stored().owner_counts, question)

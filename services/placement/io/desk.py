@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from services.placement.core.shards import ShardKey
+from services.placement.core.decide import Stored
+from services.placement.core.tick import Decision
 from shared.bus.port import Bus, Ids, Subscription
 from shared.contracts.catalog import FLEET, OWNERS
 from shared.leadership.leader import Leader
-from shared.leadership.ledger import Ledger
+from shared.leadership.ledger import Fenced, Ledger
 from shared.messages.desired import AssignmentShard, Membership, OwnerCount, PoolPressure
 from shared.messages.operations import AskFleet, AskOwners, FleetView, Owners
 
+F = TypeVar("F", bound=Fenced)
 M = TypeVar("M")
 
 
@@ -61,17 +63,34 @@ class Desk:
         while self._open:
             await self._open.pop().close()
 
-    def stored_memberships(self) -> dict[str, Membership]:
-        return _by_id(self.memberships.values)
+    def stored(self) -> Stored:
+        """As it is now: what is written later does not change it."""
+        return Stored(
+            memberships=_by_id(self.memberships.values),
+            owner_counts=_by_id(self.owner_counts.values),
+            pressures=_by_id(self.pressures.values),
+            shards={(ids[0], ids[1]): shard for ids, shard in self.shards.values.items()},
+        )
 
-    def stored_owner_counts(self) -> dict[str, OwnerCount]:
-        return _by_id(self.owner_counts.values)
+    async def carry_out(self, decision: Decision, epoch: int, wrote: Callable[[str], None]) -> None:
+        """Write what differs, memberships first: gateways rank from them at once, and they fence off an older
+        placement. `wrote` is told of the bucket of each value that was written. Raises NotLeading, Superseded and
+        BusUnavailable, after which a part may be written; calling again is safe."""
 
-    def stored_pressures(self) -> dict[str, PoolPressure]:
-        return _by_id(self.pressures.values)
+        async def write(ledger: Ledger[F], value: F, *ids: str) -> None:
+            if await ledger.write(value, *ids):
+                wrote(ledger.name)
 
-    def stored_shards(self) -> dict[ShardKey, AssignmentShard]:
-        return {(ids[0], ids[1]): shard for ids, shard in self.shards.values.items()}
+        for membership in decision.memberships:
+            await write(self.memberships, membership, membership.pool_id)
+        for count in decision.owner_counts:
+            await write(self.owner_counts, count, count.pool_id)
+        for pressure in decision.pressures:
+            await write(self.pressures, pressure, pressure.pool_id)
+        for key, shard in decision.shards.puts:
+            await write(self.shards, shard, *key)
+        for key in decision.shards.deletes:
+            await self.shards.remove(epoch, *key)
 
 
 def _by_id(values: Mapping[Ids, M]) -> dict[str, M]:
