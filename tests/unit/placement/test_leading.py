@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
+import threading
+
 import pytest
 
+from services.placement import app
+from services.placement.core.decide import Facts, Stored
+from services.placement.core.tick import Decision, Memory, TickPolicy, on_tick
 from shared.bus.port import NoResponders
 from shared.contracts.catalog import ASSIGNMENT, FLEET, MEMBERSHIP, OWNER_COUNT, PRESSURE
 from shared.contracts.codec import decode
@@ -149,3 +156,35 @@ async def test_a_foreign_hand_with_a_higher_epoch_is_outdone(stage: Stage) -> No
     await stage.seconds(62)
     assert (await stage.registry_view(OWNER_COUNT, POOL)).owners == 2
     assert min(epochs(stage)) > 7
+
+
+async def test_what_was_decided_beside_the_loop_is_not_written_once_the_lease_is_over(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what it was decided from has not changed meanwhile, whatever was heard."""
+    begun, go_on, same = threading.Event(), threading.Event(), []
+
+    def long(memory: Memory, facts: Facts, stored: Stored, policy: TickPolicy, epoch: int) -> Decision:
+        asked = copy.deepcopy((facts, stored))
+        if epoch == 1:
+            begun.set()
+            assert go_on.wait(10)
+        same.append(asked == (facts, stored))
+        return on_tick(memory, facts, stored, policy, epoch)
+
+    await two_placements(stage, "a")
+    monkeypatch.setattr(app, "_LONG_PAIRS", 0)
+    monkeypatch.setattr(app, "on_tick", long)
+    leader = stage.placements.pop(0)
+    await stage.put(adapter("b"))
+    await stage.clock.advance(0.0)
+    turn = asyncio.create_task(leader.placement.turn())
+    assert await asyncio.to_thread(begun.wait, 10)
+    await stage.put(adapter("c"))
+    await stage.seconds(5)
+    before = stage.written()
+    go_on.set()
+    await turn
+    assert (stage.written(), epochs(stage)) == (before, {2})
+    assert set(stage.replicas["r1"].tiers) == {"a", "b", "c"}
+    assert all(same)

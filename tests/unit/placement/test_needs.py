@@ -44,6 +44,14 @@ def test_a_moment_of_need_begins_the_hold_anew() -> None:
     assert owners(after(needs, 62.0, 10.0)) == 3
 
 
+@pytest.mark.parametrize(("share_of_three", "count"), [(0.95, 4), (0.89, 3)])
+def test_one_fewer_must_have_something_to_spare(share_of_three: float, count: int) -> None:
+    needs = after({}, 0.0, 3.5 * SHARE)
+    for second in range(1, 100):
+        needs = after(needs, float(second), share_of_three * 3 * SHARE)
+    assert owners(needs) == count
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_around_a_threshold_moves_nothing_after_the_first_time(seed: int) -> None:
     draw, needs, seen = random.Random(seed), {}, []

@@ -45,12 +45,28 @@ def test_who_finds_no_slot_gets_one_more_owner_for_a_while() -> None:
     assert look(calm, 305.0, before=thrash).lifts == {}
 
 
+def test_an_additional_owner_stays_while_its_replica_goes_on_evicting() -> None:
+    """It has a slot on the third owner now, and would lose it to be homeless again."""
+    thrash = look(crowd(5, 2), 0.0, 5.0)
+    seen = crowd(4, 2)
+    lifted = Busy("a4", False, 1, ("r1", "r2", "r3"), 1)
+    housed = msgspec.structs.replace(seen, busy=(*seen.busy, lifted), given={**seen.given, "a4": ("r3",)})
+    later = look(housed, *(float(second) for second in range(6, 400)), before=thrash)
+    assert {name: lift.owners for name, lift in later.lifts.items()} == {"a4": 3}
+    assert look(msgspec.structs.replace(housed, evictions_per_min={}), 400.0 + 300.0, before=later).lifts == {}
+
+
 def test_the_hottest_are_helped_first_and_a_few_at_a_time() -> None:
     few = msgspec.structs.replace(POLICY, lifts=2)
     thrash = Thrash()
     for now_s in (0.0, 5.0):
         thrash = looked_at(thrash, crowd(26, 10), now_s, few)
     assert set(thrash.lifts) == {"a20", "a21"}
+    housed = crowd(26, 10)
+    housed = msgspec.structs.replace(housed, given={**housed.given, "a20": ("r3",), "a21": ("r3",)})
+    soon = looked_at(thrash, housed, 6.0, few)
+    assert soon.lifts == thrash.lifts, "help is given time to help"
+    assert set(looked_at(soon, housed, 10.0, few).lifts) == {"a20", "a21", "a22", "a23"}
 
 
 def test_a_pool_that_is_too_small_wishes_for_as_many_as_would_do_at_most_twice_as_many() -> None:
@@ -58,6 +74,7 @@ def test_a_pool_that_is_too_small_wishes_for_as_many_as_would_do_at_most_twice_a
         pressure = look(crowd(adapters, 2), 0.0, 5.0).pressure
         assert pressure is not None
         assert pressure.replicas == replicas
+        assert look(crowd(adapters, 2), 0.0, 5.0).lifts == {}, "more owners would only move the trouble"
 
 
 def test_a_wish_grows_but_does_not_shrink_until_it_is_taken_back() -> None:
