@@ -196,6 +196,19 @@ routing-report: $(INSTALLED) ## fleet A and strategies of routing in the twin, i
 autoscaling-report: $(INSTALLED) ## the autoscaler through a day in the twin, into reports/autoscaling.json and docs/plots/
 	@OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.autoscaling_report
 
+.PHONY: calibrate
+calibrate: $(INSTALLED) ## how long things take on a replica of this machine, for the twin; MODEL=folder ENGINE=torch OUT=reports/timing.json
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	model="$(or $(MODEL),$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny"))"; \
+	OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.calibration --model "$$model" $(if $(ENGINE),--engine $(ENGINE)) \
+	  $(if $(OUT),--out $(OUT))
+
+.PHONY: twin-report
+twin-report: $(INSTALLED) ## the twin beside the real fleet on workloads it has not seen, into reports/twin.json and docs/plots/
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.twin_validation \
+	  --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")"
+
 .PHONY: targets
 targets: $(INSTALLED) ## the figures in reports/ that fall short of their target
 	@$(PYTHON) -m loadtest.report

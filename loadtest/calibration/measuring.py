@@ -14,7 +14,7 @@ from loadtest.calibration.hops import Hop, measure_hops
 from loadtest.calibration.restarting import measure_restart
 from loadtest.calibration.seen import Ask, Seen
 from loadtest.calibration.stage import Stage
-from loadtest.calibration.traffic import asks, each_once, learn_tokenizing
+from loadtest.calibration.traffic import asks, each_once, learn_tokenizing, one_by_one
 from loadtest.calibration.ways import FirstTokens
 from loadtest.workloads.shape import Bursts, Lengths, LogNormal, TrafficShape, Zipf
 
@@ -28,8 +28,10 @@ class FleetFailed(RuntimeError):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the calibration's workload. `first_tokens` are what the workers counted meanwhile."""
+    """One run of the calibration's workload; before it, requests that each had the fleet `alone`. `first_tokens` are
+    what the workers counted during the workload."""
 
+    alone: list[Seen]
     seen: list[Seen]
     first_tokens: FirstTokens
 
@@ -64,14 +66,22 @@ async def run_once(stage: Stage, shape: TrafficShape, name: str) -> Run:
     try:
         tokenizing = await learn_tokenizing(asker, stage.customers[0], f"{name}-tokenizing")
         await ask_all(stage, asker, each_once(stage.customers, f"{name}-first"))
+        alone = await _one_by_one(stage, asker, one_by_one(stage.customers, tokenizing, f"{name}-alone"))
         before = await ways.first_tokens(stage.metrics_ports)
         seen = await ask_all(stage, asker, asks(shape, stage.customers, tokenizing, name))
         after = await ways.first_tokens(stage.metrics_ports)
     finally:
         asker.close()
-    if failed := [each.outcome for each in seen if each.outcome != "ok"]:
-        raise FleetFailed(f"{len(failed)} of {len(seen)} requests failed: {failed[0]}")
-    return Run(seen=seen, first_tokens=after.since(before))
+    if failed := [each.outcome for each in alone + seen if each.outcome != "ok"]:
+        raise FleetFailed(f"{len(failed)} of {len(alone + seen)} requests failed: {failed[0]}")
+    return Run(alone=alone, seen=seen, first_tokens=after.since(before))
+
+
+async def _one_by_one(stage: Stage, asker: Asker, asked: Sequence[Ask]) -> list[Seen]:
+    """Nobody is asked before the last answer has come. Times are since each one's own beginning."""
+    seen = [each for ask in asked for each in await asker.run([ask])]
+    await asyncio.sleep(_LOG_S)
+    return with_log(seen, read_log(stage.gateway_log))
 
 
 async def probe(stage: Stage) -> Probed:

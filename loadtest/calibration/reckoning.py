@@ -17,10 +17,11 @@ from loadtest.twin.timing import Timing
 def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: dict[str, str]) -> Measured:
     """Raises TooLittleSeen."""
     seen, chunk_tokens = [each for run in runs for each in run.seen], batch.chunk_tokens
-    alone = [each for run in runs for each in lone(run.seen)]
+    in_company = [each for run in runs for each in lone(run.seen)]
+    alone = [*in_company, *(each for run in runs for one in run.alone for each in lone([one]))]
     steps = fit_steps([each for run in runs for each in decodings(run.seen, chunk_tokens)], firsts(alone, chunk_tokens))
     table = steps.table(chunk_tokens)
-    overheads = fit_overheads(alone, table, chunk_tokens)
+    overheads = fit_overheads(in_company if len(in_company) >= _ENOUGH else alone, table, chunk_tokens)
     parts = split(overheads, seen, _between(runs, probed))
     ways = fit_ways(probed.hops)
     probe_s = table.step_s(1, _PROBE_TOKENS, 1)
@@ -37,7 +38,7 @@ def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: d
     )
     found = {
         "requests": str(len(seen)),
-        "requests that met an idle replica": str(len(alone)),
+        "requests that met an idle replica": str(len(in_company)),
         "overheads until the first token": f"{1000 * overheads.mean_s:.2f} ms",
     }
     return Measured(timing=timing, batch=batch, restart_s=probed.restart_s, conditions={**conditions, **found})
@@ -54,5 +55,7 @@ def _between(runs: Sequence[Run], probed: Probed) -> Between:
     )
 
 
+_ENOUGH = 20
+"""Requests that met an idle replica while the fleet was busy elsewhere: they need what requests need in operation."""
 _PROBE_TOKENS = 4
 """A load ends with a step of the engine that proves it; the twin has that step of its own."""

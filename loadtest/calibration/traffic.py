@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import string
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from loadtest.workloads.calls import calls
 from loadtest.workloads.shape import TrafficShape
 
 _LETTERS = string.ascii_lowercase + "    "
+ALONE_TOKENS = (25, 120, 30, 240, 40, 90, 50, 380, 60, 30, 100, 70, 250, 40, 110, 80)
+"""Of the prompts of requests that have the fleet for themselves."""
 _PROBES = (100, 300)
 """Characters of the two prompts that tell how many tokens a prompt gets."""
 
@@ -68,6 +71,19 @@ def each_once(customers: Sequence[Customer], run: str, apart_s: float = 0.1) -> 
             _ask(customer, f"{run}-once-{at}", _text(draw, 40), at_s=apart_s * at), adapter=at, max_tokens=8
         )
         for at, customer in enumerate(customers)
+    ]
+
+
+def one_by_one(customers: Sequence[Customer], tokenizing: Tokenizing, run: str) -> list[Ask]:
+    """Prompts from short to long, with short answers, to one customer after the other."""
+    draw, asked = random.Random(run), zip(ALONE_TOKENS, itertools.cycle(customers), strict=False)
+    return [
+        msgspec.structs.replace(
+            _ask(customer, f"{run}-{at}", _text(draw, tokenizing.characters(tokens)), at_s=0.0),
+            adapter=at % len(customers),
+            max_tokens=8,
+        )
+        for at, (tokens, customer) in enumerate(asked)
     ]
 
 

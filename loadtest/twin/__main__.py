@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 import msgspec
 
 from loadtest.twin.figures import Figures, figures
+from loadtest.twin.measured import NoTiming, played_with, read_measured
 from loadtest.twin.presets import PRESETS, Size
 from loadtest.twin.scenario import Scenario
 from loadtest.twin.text import lines
@@ -16,7 +18,11 @@ from loadtest.twin.twin import Twin
 
 def main(argv: list[str]) -> int:
     given = _parser().parse_args(argv)
-    scenario = _scenario(given)
+    try:
+        scenario = _scenario(given)
+    except NoTiming as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     outcome = Twin(scenario).run()
     found = figures(outcome)
     sys.stdout.write(_json(found) if given.json else "\n".join(lines(found)) + "\n")
@@ -40,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--margin-tokens", type=int)
     add("--margin-requests", type=float)
     add("--check-every", type=int, default=100_000, help="events between two looks at the invariants")
+    add("--timing", type=Path, help="a file of `make calibrate`: its times instead of the preset's")
     add("--seed", type=int, default=1)
     add("--json", action="store_true")
     return parser
@@ -56,7 +63,8 @@ def _scenario(given: argparse.Namespace) -> Scenario:
     routing = msgspec.structs.replace(
         scenario.routing, strategy=given.strategy, bounded=not given.unbounded, **chosen
     )  # fmt: skip
-    return msgspec.structs.replace(scenario, routing=routing, check_every=given.check_every)
+    scenario = msgspec.structs.replace(scenario, routing=routing, check_every=given.check_every)
+    return scenario if given.timing is None else played_with(scenario, read_measured(given.timing))
 
 
 def _json(found: Figures) -> str:

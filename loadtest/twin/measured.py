@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from loadtest.twin.scenario import Scenario
 from loadtest.twin.sequence import BatchShape
 from loadtest.twin.timing import Timing
 
@@ -37,3 +38,9 @@ def write_measured(measured: Measured, path: Path) -> Path:
     fresh = path.with_name(f".{path.name}")
     fresh.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=2) + b"\n")
     return fresh.replace(path)
+
+
+def played_with(scenario: Scenario, measured: Measured) -> Scenario:
+    """The same fleet and traffic on replicas as measured."""
+    pools = tuple(msgspec.structs.replace(pool, batch=measured.batch) for pool in scenario.pools)
+    return msgspec.structs.replace(scenario, timing=measured.timing, pools=pools)
