@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from services.autoscaler.core.floor import floor_of, learnt
+from services.autoscaler.core.lives import gone_after, of_this_life
 from services.autoscaler.core.load import PoolLoad
 from services.autoscaler.core.memory import PoolDecision, PoolMemory
 from services.autoscaler.core.moves import Scene, moves_of
@@ -17,6 +18,8 @@ from services.autoscaler.core.wish import Look, wish_of
 
 def decide(memory: PoolMemory, load: PoolLoad, now_s: float, policy: ScalePolicy) -> PoolDecision:
     """What the pool should have now, and who is to come and to go. To be called about once a second."""
+    gone = gone_after(memory.gone, load)
+    memory, load = msgspec.structs.replace(memory, gone=gone), of_this_life(load, gone)
     roster = roster_of(memory, load, now_s, policy)
     memory, needs = _looked(memory, load, roster, now_s, policy)
     wish = wish_of(memory, Look(load=load, roster=roster, needs=needs, now_s=now_s, policy=policy))

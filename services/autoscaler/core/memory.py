@@ -47,6 +47,8 @@ class PoolMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Replicas that drain by our order, and since when."""
     removing: Mapping[str, float] = {}
     """Replicas that were told to go, and since when; until they are gone there is no way back."""
+    gone: Mapping[str, float] = {}
+    """When those that the actuator does not know were heard last, until another one with their name is heard."""
     waiting: Mapping[str, float] = {}
     """Replicas that are not ready, and since when."""
     given_up: frozenset[str] = frozenset()

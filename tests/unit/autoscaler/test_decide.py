@@ -235,6 +235,24 @@ def test_whoever_was_told_to_go_and_is_still_there_after_minutes_is_looked_at_an
     assert at(22.0, pool(replicas("r1", "r2")), at(21.0, pool(replicas("r1", "r2")), memory, QUICK).memory).serving == 2
 
 
+@pytest.mark.parametrize("silent_s", [1.0, 20.0, 29.5, 90.0])
+def test_what_a_replica_said_before_it_was_removed_is_no_word_of_the_next_one_with_its_name(silent_s: float) -> None:
+    before = replicas("r1") | replicas("r2", heard_at_s=-silent_s, draining=True)
+    memory = at(0.0, pool(before, existing=frozenset({"r1"})), wants(1)).memory
+    load = pool(before, existing=frozenset({"r1", "r2"}), demand=asked(2.5))
+    for now_s in (1.0, 2.0):
+        decision = at(now_s, load, memory)
+        assert (decision.pending, decision.start, decision.exist) == (1, 1, 3), "r2 is coming"
+        memory = decision.memory
+    heard = replicas("r1", "r2")
+    assert at(3.0, pool(heard, demand=asked(2.5)), memory).serving == 2
+
+
+def test_a_replica_that_is_killed_and_started_again_keeps_its_place() -> None:
+    load = pool(replicas("r1") | replicas("r2", heard_at_s=-5.0), demand=asked(1.5))
+    assert at(0.0, load, wants(2)).start == 0
+
+
 def test_limits_say_so() -> None:
     load = pool(replicas("r1"), demand=asked(9.0))
     capped = at(0.0, load, wants(1), ScalePolicy(max_replicas=4))
