@@ -6,20 +6,11 @@ the fleet, not the kernel's scheduler.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from loadtest.workloads.shape import (
-    Bursts,
-    Fixed,
-    Lengths,
-    LogNormal,
-    OneHot,
-    Poisson,
-    Steady,
-    TrafficShape,
-    Uniform,
-    Zipf,
-)
+from loadtest.workloads.shape import Bursts, Fixed, Lengths, LogNormal, OneHot, Steady, TrafficShape, Uniform, Zipf
 
 CUSTOMERS = 12
 ROOMY, TIGHT = "roomy", "tight"
@@ -30,7 +21,6 @@ KILLED = "replica-0"
 _SHORT = Lengths(prompt=Fixed(tokens=40), output=Fixed(tokens=16))
 _LONG = Lengths(prompt=Fixed(tokens=400), output=Fixed(tokens=100))
 _MIXED = Lengths(prompt=LogNormal(mean=150, cv=1.0, cap=800), output=LogNormal(mean=40, cv=1.0, cap=160))
-_POISSON = Poisson()
 _USUAL = Lengths(prompt=Fixed(tokens=100), output=Fixed(tokens=32))
 
 
@@ -46,27 +36,20 @@ class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
 
 def held_out(for_s: float) -> tuple[HeldOut, ...]:
     """Each of so many seconds."""
+    plain = TrafficShape(customers=CUSTOMERS, rate_per_s=6.0, for_s=for_s, lengths=_USUAL)
+
+    def shape(seed: int, **changes: Any) -> TrafficShape:
+        return msgspec.structs.replace(plain, seed=seed, **changes)
+
+    short = shape(11, rate_per_s=12.0, popularity=Uniform(), lengths=_SHORT)
+    long = shape(12, rate_per_s=3.0, popularity=Zipf(s=1.5), lengths=_LONG)
+    bursts = shape(14, rate_per_s=5.0, lengths=_MIXED, arrivals=Bursts(cv=4.0))
     return (
-        HeldOut(name="short, uniform", shape=_shape(for_s, 11, 12.0, Uniform(), lengths=_SHORT)),
-        HeldOut(name="long, Zipf 1.5", shape=_shape(for_s, 12, 3.0, Zipf(s=1.5), lengths=_LONG)),
-        HeldOut(name="one hot", shape=_shape(for_s, 13, 7.0, OneHot(share=0.8), arrivals=Steady())),
-        HeldOut(name="bursts, lognormal", shape=_shape(for_s, 14, 5.0, Zipf(), lengths=_MIXED, arrivals=Bursts(cv=4))),
-        HeldOut(name="a replica killed", shape=_shape(for_s, 15, 5.0, Zipf()), kill_at_s=for_s / 3),
-        HeldOut(name="4 slots, Zipf 1.5", shape=_shape(for_s, 16, 6.0, Zipf(s=1.5)), fleet=TIGHT),
-        HeldOut(name="4 slots, uniform", shape=_shape(for_s, 17, 6.0, Uniform(), lengths=_MIXED), fleet=TIGHT),
+        HeldOut(name="short, uniform", shape=short),
+        HeldOut(name="long, Zipf 1.5", shape=long),
+        HeldOut(name="one hot", shape=shape(13, rate_per_s=7.0, popularity=OneHot(share=0.8), arrivals=Steady())),
+        HeldOut(name="bursts, lognormal", shape=bursts),
+        HeldOut(name="a replica killed", shape=shape(15, rate_per_s=5.0), kill_at_s=for_s / 3),
+        HeldOut(name="4 slots, Zipf 1.5", shape=shape(16, popularity=Zipf(s=1.5)), fleet=TIGHT),
+        HeldOut(name="4 slots, uniform", shape=shape(17, popularity=Uniform(), lengths=_MIXED), fleet=TIGHT),
     )
-
-
-def _shape(
-    for_s: float,
-    seed: int,
-    rate_per_s: float,
-    popularity: Zipf | Uniform | OneHot,
-    *,
-    lengths: Lengths = _USUAL,
-    arrivals: Poisson | Bursts | Steady = _POISSON,
-) -> TrafficShape:
-    return TrafficShape(
-        customers=CUSTOMERS, for_s=for_s, seed=seed, rate_per_s=rate_per_s, popularity=popularity, lengths=lengths,
-        arrivals=arrivals,
-    )  # fmt: skip
