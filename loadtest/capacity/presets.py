@@ -10,7 +10,7 @@ import msgspec
 from loadtest.capacity.model import NotPlannable, model_of
 from loadtest.capacity.question import Question
 
-_FOLDER = Path(__file__).parent / "presets"
+_FOLDER = Path(__file__).parent
 
 NAMES = tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
 
