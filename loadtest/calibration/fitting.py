@@ -63,7 +63,8 @@ class First(msgspec.Struct, frozen=True, kw_only=True):
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """A step takes `step_s[i]` with `rows[i]`, and with a prompt in it `prompt_s` more, and `prompt_token_s` for each
-    of its tokens. `spread` is the standard deviation of a step as a share of its mean."""
+    of its tokens. `spread` is by how much of that whole answers are off: what makes one step slow mostly does so for a
+    while."""
 
     rows: tuple[int, ...]
     step_s: tuple[float, ...]
@@ -125,11 +126,16 @@ def fit_steps(found: Sequence[Decoding], first: Sequence[First]) -> Steps:
     alone = [[each.pieces, *[0.0] * (len(knots) - 1), each.pieces, each.prompt_tokens, 1.0] for each in first]
     design, took_s = np.array(sums + alone), np.array([each.took_s for each in (*found, *first)])
     own = 1 / np.sqrt([*(each.steps for each in found), *(1 for _ in first)])
-    times_s, scatter_s = _fitted(design * own[:, None], took_s * own, len(found))
+    times_s = _fitted(design * own[:, None], took_s * own, len(found))
     *step_s, prompt_s, prompt_token_s, _ = (float(each) for each in times_s)
-    mean_s = sum(each.took_s for each in found) / sum(each.steps for each in found)
+    explained_s = (design @ times_s)[: len(found)]
+    off = np.abs(took_s[: len(found)] - explained_s) / np.maximum(explained_s, _LEAST_S)
     return Steps(
-        rows=knots, step_s=tuple(step_s), prompt_s=prompt_s, prompt_token_s=prompt_token_s, spread=scatter_s / mean_s
+        rows=knots,
+        step_s=tuple(step_s),
+        prompt_s=prompt_s,
+        prompt_token_s=prompt_token_s,
+        spread=_NORMAL * float(np.median(off)),
     )
 
 
@@ -183,9 +189,9 @@ def _meets(each: Seen, other: Seen) -> bool:
     return other.sent_s < (each.first_s or 0.0) and other.ended_s > each.sent_s - IDLE_S
 
 
-def _fitted(design: Floats, wanted: Floats, sums: int) -> tuple[Floats, float]:
-    """The times, and how widely the first `sums` rows scatter around them. A row that is far off for its kind, as when
-    the machine did something else meanwhile, pulls no harder than one that is somewhat off."""
+def _fitted(design: Floats, wanted: Floats, sums: int) -> Floats:
+    """The first `sums` rows scatter in one way, the others in another. A row that is far off for its kind, as when the
+    machine did something else meanwhile, pulls no harder than one that is somewhat off."""
     weights = np.ones(len(wanted))
     for _ in range(_ROUNDS):
         times_s = not_negative(design * weights[:, None], wanted * weights)
@@ -193,4 +199,4 @@ def _fitted(design: Floats, wanted: Floats, sums: int) -> tuple[Floats, float]:
         scatters_s = [max(_LEAST_S, _NORMAL * float(np.median(some))) for some in (left_s[:sums], left_s[sums:])]
         scatter_s = np.repeat(scatters_s, [sums, len(wanted) - sums])
         weights = np.sqrt(np.minimum(1.0, _FAR * scatter_s / np.maximum(left_s, _LEAST_S))) / scatter_s
-    return times_s, scatters_s[0]
+    return times_s
