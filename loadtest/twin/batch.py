@@ -17,7 +17,7 @@ from loadtest.twin.endings import Endings
 from loadtest.twin.rows import Rows
 from loadtest.twin.sequence import BatchShape, Sequence
 from loadtest.twin.timing import MeasuredTable, StepTable
-from services.replica_worker.core.capacity import StepTime
+from services.replica_worker.core.capacity import PromptTime, StepTime
 from services.replica_worker.core.effect import probe_prompt
 
 PROBE_TOKENS = len(probe_prompt(vocabulary_size=32_000))
@@ -37,6 +37,7 @@ class Batch:
         self.shape = shape
         self.rows = Rows(shape, self.produced)
         self.step_time = StepTime()
+        self.prompt_time = PromptTime()
         self.alive = True
         self._table = steps
         self._agenda = agenda
@@ -171,6 +172,8 @@ class Batch:
         if self._decoding and not self._alone:
             for _ in range(min(self._stretch, _TELLING)):
                 self.step_time = self.step_time.after(self._decoding, self._step_s)
+        prompt_s = self.step_time.beyond_s(self._decoding, self._step_s) if self.rows.pieces else 0.0
+        self.prompt_time = self.prompt_time.after(self._decoding * self._stretch, prompt_s)
         self._decoding = 0
         self._steps += self._stretch
         self._stretch = -1

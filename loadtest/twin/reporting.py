@@ -39,7 +39,7 @@ class Reporter:
             disk_bytes=replica.tiers.disk.used_bytes, disk_budget_bytes=body.disk_bytes,
             assignment_epoch=replica.convergence.assignment.epoch, weight=body.weight, golden="unchecked",
             queued_tokens=replica.dispatcher.turns.queued_tokens,
-            capacity_tokens_per_s=batch.step_time.tokens_per_s(batch.shape.max_rows),
+            capacity_tokens_per_s=batch.step_time.tokens_per_s(batch.shape.max_rows, batch.prompt_time.s_per_token),
         )  # fmt: skip
 
 

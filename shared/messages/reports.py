@@ -56,7 +56,8 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: int = 0
     """Adapters that this replica refuses because a second try did not heal them."""
     capacity_tokens_per_s: float = 0.0
-    """Completion tokens a second with every row taken, as its own steps of lately show. 0: not known yet."""
+    """Completion tokens a second with every row taken, and prompts as they came lately, by its own steps. 0: not
+    known yet."""
 
 
 class ResidencyEntry(msgspec.Struct, frozen=True, kw_only=True):

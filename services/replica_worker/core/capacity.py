@@ -1,4 +1,8 @@
-"""How many tokens a second this replica could produce with every row taken, from the engine's own steps of lately."""
+"""How many tokens a second this replica could produce with every row taken, from the engine's own steps of lately.
+
+A token costs its share of a full step, and its share of the prompts: with 750 tokens in for 250 out, those take a seventh
+of fleet A's time, and whoever leaves them out plans for replicas that are a seventh too few.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,12 @@ _LEAST_WEIGHT = 15.0
 _LONGEST = 4.0
 """Times the mean: a step that took longer (the process was paused, a kernel was compiled) counts as one of so much.
 An engine that has really become slower is believed after some more."""
+
+_LONGEST_WITH_PROMPT = 20.0
+"""The same for a step beside a prompt, which takes several times as long as others."""
+
+HALF_LIFE_TOKENS = 16_000
+"""Some forty seconds and sixty prompts of fleet A: prompts are few, and differ more than steps do."""
 
 _RIDGE_ROWS2 = 1.0
 """Rows that hardly vary say nothing about what a row costs: it is then taken to cost nothing more."""
@@ -45,9 +55,18 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True):
             rows_seconds=_KEPT * self.rows_seconds + rows * seconds,
         )
 
-    def tokens_per_s(self, max_rows: int) -> float:
-        """With every row taken; 0: not known yet."""
-        return max_rows / self.step_s(max_rows) if self.weight >= _LEAST_WEIGHT else 0.0
+    def tokens_per_s(self, max_rows: int, prompt_s_per_token: float = 0.0) -> float:
+        """With every row taken, and so much time for prompts beside each token; 0: not known yet."""
+        if self.weight < _LEAST_WEIGHT:
+            return 0.0
+        return 1.0 / (self.step_s(max_rows) / max_rows + prompt_s_per_token)
+
+    def beyond_s(self, rows: int, seconds: float) -> float:
+        """What a step took beyond decoding so many rows; 0 while nothing is known of that."""
+        if self.weight < _LEAST_WEIGHT:
+            return 0.0
+        longest_s = _LONGEST_WITH_PROMPT * self.seconds / self.weight
+        return max(0.0, min(seconds, longest_s) - self.step_s(max(rows, 1)))
 
     def step_s(self, rows: int) -> float:
         """Of a step with so many rows. Neither a nor b is below zero, so it lies between what was seen, and what it
@@ -59,13 +78,31 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True):
         return mean_s + slope * (rows - mean_rows)
 
 
+class PromptTime(msgspec.Struct, frozen=True, kw_only=True):
+    """Time that prompts took, and the tokens that were produced meanwhile; both fade with the tokens."""
+
+    seconds: float = 0.0
+    tokens: float = 0.0
+
+    def after(self, tokens: int, seconds: float = 0.0) -> PromptTime:
+        kept = math.pow(0.5, tokens / HALF_LIFE_TOKENS)
+        return PromptTime(seconds=kept * self.seconds + seconds, tokens=kept * self.tokens + tokens)
+
+    @property
+    def s_per_token(self) -> float:
+        return self.seconds / self.tokens if self.tokens else 0.0
+
+
 @dataclass
 class Capacity:
-    """Told of every step. It counts only those in which nothing but decoding happened: everybody who got a token had
-    one before, and nobody's prompt was being computed."""
+    """Told of every step. What decoding takes, only those tell in which nothing else happened: everybody who got a token
+    had one before, and nobody's prompt was being computed. What prompts take, the others, less what decoding would have
+    taken; but not the first step after a rest, of which nobody knows when it began."""
 
     _time: StepTime = field(default_factory=StepTime)
+    _prompts: PromptTime = field(default_factory=PromptTime)
     _going_on: frozenset[str] = field(default_factory=frozenset)
+    _rests: bool = True
     _at_s: float = 0.0
 
     def step(self, tokens: Mapping[str, int], ended: frozenset[str], running: int, now_s: float) -> None:
@@ -73,11 +110,16 @@ class Capacity:
         them ended with it, and how many rows are taken after it."""
         going_on = frozenset(tokens) - ended
         decoded_only = tokens.keys() <= self._going_on and running <= len(going_on)
-        steps = max(tokens.values(), default=0)
-        if decoded_only and steps and now_s > self._at_s:
-            self._time = self._time.after(len(tokens), (now_s - self._at_s) / steps)
-        self._going_on, self._at_s = going_on, now_s
+        steps, passed_s = max(tokens.values(), default=0), now_s - self._at_s
+        prompt_s = 0.0
+        if decoded_only and steps and passed_s > 0:
+            self._time = self._time.after(len(tokens), passed_s / steps)
+        elif not self._rests:
+            decoding = len(tokens.keys() & self._going_on)
+            prompt_s = max(1, steps) * self._time.beyond_s(decoding, passed_s / max(1, steps))
+        self._prompts = self._prompts.after(sum(tokens.values()), prompt_s)
+        self._going_on, self._at_s, self._rests = going_on, now_s, not running
 
     def tokens_per_s(self, max_rows: int) -> float:
         """0: not known yet."""
-        return self._time.tokens_per_s(max_rows)
+        return self._time.tokens_per_s(max_rows, self._prompts.s_per_token)
