@@ -18,8 +18,10 @@ def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: d
     """Raises TooLittleSeen."""
     seen, chunk_tokens = [each for run in runs for each in run.seen], batch.chunk_tokens
     in_company = [each for run in runs for each in lone(run.seen)]
-    alone = [*in_company, *(each for run in runs for one in run.alone for each in lone([one]))]
-    steps = fit_steps([each for run in runs for each in decodings(run.seen, chunk_tokens)], firsts(alone, chunk_tokens))
+    runs_seen = [some for run in runs for some in (run.seen, *([each] for each in run.alone))]
+    alone = [each for some in runs_seen for each in lone(some)]
+    found = [each for some in runs_seen for each in decodings(some, chunk_tokens)]
+    steps = fit_steps(found, firsts(alone, chunk_tokens))
     table = steps.table(chunk_tokens)
     overheads = fit_overheads(in_company if len(in_company) >= _ENOUGH else alone, table, chunk_tokens)
     parts = split(overheads, seen, _between(runs, probed))
@@ -36,12 +38,12 @@ def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: d
         jitter_s=overheads.jitter_s,
         **parts,
     )
-    found = {
+    said = {
         "requests": str(len(seen)),
         "requests that met an idle replica": str(len(in_company)),
         "overheads until the first token": f"{1000 * overheads.mean_s:.2f} ms",
     }
-    return Measured(timing=timing, batch=batch, restart_s=probed.restart_s, conditions={**conditions, **found})
+    return Measured(timing=timing, batch=batch, restart_s=probed.restart_s, conditions={**conditions, **said})
 
 
 def _between(runs: Sequence[Run], probed: Probed) -> Between:
