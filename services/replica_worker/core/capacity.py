@@ -1,7 +1,7 @@
 """How many tokens a second this replica could produce with every row taken, from the engine's own steps of lately.
 
-A token costs its share of a full step, and its share of the prompts: with 750 tokens in for 250 out, those take a seventh
-of fleet A's time, and whoever leaves them out plans for replicas that are a seventh too few.
+A token costs its share of a full step, and its share of the prompts: with 750 tokens in for 250 out, those take a
+seventh of fleet A's time, and whoever leaves them out plans for replicas that are a seventh too few.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class PromptTime(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Capacity:
-    """Told of every step. What decoding takes, only those tell in which nothing else happened: everybody who got a token
-    had one before, and nobody's prompt was being computed. What prompts take, the others, less what decoding would have
-    taken; but not the first step after a rest, of which nobody knows when it began."""
+    """Told of every step. What decoding takes, only those tell in which nothing else happened: everybody who got a
+    token had one before, and nobody's prompt was being computed. What prompts take, the others tell, less what decoding
+    would have taken; but not the first step after a rest, of which nobody knows when it began."""
 
     _time: StepTime = field(default_factory=StepTime)
     _prompts: PromptTime = field(default_factory=PromptTime)
