@@ -83,7 +83,7 @@ async def test_c34_owners_follow_membership_from_two_to_four_to_one_under_demand
     world = await fleet(2, 200, slots=20)
     world.asked_tokens_per_s = {"a1": 1_500.0, "a2": 100.0}
     world.may_be_late = True
-    await world.seconds(5)
+    await world.seconds(15)
     assert world.owner_count().exceptions == {}, "there are no more owners than replicas"
     await world.join("r8", slots=20)
     await world.join("r9", slots=20)

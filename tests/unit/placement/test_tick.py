@@ -10,6 +10,7 @@ import pytest
 from services.placement.core.decide import Facts, Stored
 from services.placement.core.demand import Demand, fold
 from services.placement.core.membership import observe
+from services.placement.core.pressure import Lift, Thrash
 from services.placement.core.tick import Decision, Memory, TickPolicy, after, on_tick
 from shared.contracts.catalog import ASSIGNMENT, MEMBERSHIP, OWNER_COUNT
 from shared.contracts.codec import decode, encode
@@ -108,6 +109,26 @@ def test_another_placement_goes_on_from_what_is_written() -> None:
     assert {each.epoch for each in (*taken.memberships, *taken.owner_counts)} == {2}
 
 
+def test_one_that_stood_by_goes_on_from_what_is_written_and_not_from_what_it_thought() -> None:
+    hasty = msgspec.structs.replace(POLICY, churn=msgspec.structs.replace(POLICY.churn, moves=1_000))
+    careful = msgspec.structs.replace(POLICY, churn=msgspec.structs.replace(POLICY.churn, moves=5))
+    decision, stored = first()
+    thought = on_tick(Memory(), facts(1.0, names(6)), stored, hasty, 0)
+    thought = on_tick(thought.memory, facts(2.0, names(7)), stored, hasty, 0)
+    assert len(thought.plans["r6"].adapters) > 20
+    led = on_tick(thought.memory, facts(3.0, names(7)), stored, careful, 2)
+    assert len(led.plans["r6"].adapters) == 5
+    assert decision.memory.epoch == 1
+
+
+def test_a_lift_ends_with_its_adapter() -> None:
+    decision, stored = first()
+    lifts = {name: Lift(3, 1_000.0) for name in ("a3", "gone")}
+    pool = msgspec.structs.replace(decision.memory.pools[POOL], thrash=Thrash(lifts=lifts))
+    memory = msgspec.structs.replace(decision.memory, pools={POOL: pool})
+    assert on_tick(memory, facts(2.0, names(6)), stored, POLICY, 1).owner_counts[0].exceptions == {"a3": 3}
+
+
 def test_an_owner_far_down_the_ranking_is_replaced_as_well() -> None:
     decision, stored = first(12)
     counts = {POOL: msgspec.structs.replace(stored.owner_counts[POOL], exceptions={"a3": 8})}
@@ -200,7 +221,7 @@ def test_slots_of_a_replica_that_is_to_own_nothing_help_nobody() -> None:
     assert stored.pressures[POOL].replicas == 3
 
 
-def test_owners_that_an_earlier_placement_gave_a_hot_adapter_stay_for_a_while() -> None:
+def test_owners_that_an_earlier_placement_gave_a_hot_adapter_stay_for_a_while_if_it_stays() -> None:
     activity = Demand()
     for second in range(1, 40):
         seen = {"a3": AdapterActivity(requests=8, finished=8, tokens=2_000)}
@@ -210,6 +231,9 @@ def test_owners_that_an_earlier_placement_gave_a_hot_adapter_stay_for_a_while() 
     hot = on_tick(Memory(), facts(40.0, names(6), activity), Stored(), POLICY, 1)
     assert hot.owner_counts[0].exceptions == {"a3": 5}
     stored = read_back(after(Stored(), hot))
+    others = {key: record for key, record in RECORDS.items() if record.adapter_id != "a3"}
+    retired = msgspec.structs.replace(facts(40.1, names(6), activity), adapters=others)
+    assert on_tick(hot.memory, retired, after(Stored(), hot), POLICY, 1).owner_counts[0].exceptions == {}
     heir = on_tick(Memory(), facts(1.0, names(6)), stored, POLICY, 2)
     assert heir.owner_counts[0].exceptions == {"a3": 5}
     later = on_tick(heir.memory, facts(61.0, names(6)), after(stored, heir), POLICY, 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from services.placement.core.membership import MembershipPolicy, Seen, Standing, judge, observe
 from services.placement.core.weights import Weighed, WeightPolicy, applied, recall, weigh
 from shared.messages.desired import Membership
@@ -59,6 +61,7 @@ def test_another_weight_is_taken_only_after_the_hold() -> None:
 
 
 def test_what_an_earlier_placement_had_published_is_where_the_next_begins() -> None:
-    members = (member("a"), member("b"))
+    weighed = {"a": 1.0, "b": 2.0**0.5, "c": 0.25, "gone": 0.0}
+    members = tuple(msgspec.structs.replace(member(name), weight=weight) for name, weight in weighed.items())
     published = Membership(pool_id="pool", epoch=1, revision=1, members=members)
-    assert recall([published]) == {"a": Weighed(0), "b": Weighed(0)}
+    assert recall([published]) == {"a": Weighed(0), "b": Weighed(1), "c": Weighed(-4)}
