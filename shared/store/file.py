@@ -43,9 +43,13 @@ class FileStore:
 
     async def adopt(self, key: str, file: Path, digest: str) -> int:
         """See ObjectStore. A file on the store's own file system becomes the object itself; of any other the bytes
-        are copied."""
+        are copied. Whoever is cancelled meanwhile waits until that is decided."""
         place = self._place(key)
-        size_bytes = await asyncio.to_thread(_taken_in, file, place)
+        taking_in = asyncio.create_task(asyncio.to_thread(_taken_in, file, place))
+        try:
+            size_bytes = await asyncio.shield(taking_in)
+        finally:
+            await asyncio.wait([taking_in])
         if size_bytes is None:
             size_bytes = await self.put(key, outside.chunks(file), digest)
             await outside.forget(file)

@@ -45,7 +45,8 @@ class ObjectStore(Protocol):
     async def adopt(self, key: str, file: Path, digest: str) -> int:
         """As `put` with the bytes of a local file, which is gone afterwards; without a copy if the store can. The
         caller has seen the digest of what it wrote there, and writes no more: not every store reads it once more.
-        Raises DigestMismatch, StoreUnavailable; the file is still there then."""
+        However this ends, the file is left alone from then on. Raises DigestMismatch, StoreUnavailable; the file is
+        still there then."""
 
     async def move(self, key: str, to: str, digest: str) -> None:
         """The object, which has this digest, under another key; without a copy if the store can. Readers who look

@@ -119,6 +119,30 @@ async def test_a_file_of_another_file_system_is_copied(tmp_path: Path, monkeypat
     assert not draft.exists()
 
 
+async def test_an_adoption_that_is_cancelled_ends_before_somebody_else_may_write_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on, sync = threading.Event(), threading.Event(), os.fsync
+
+    def slowly(descriptor: int) -> None:
+        asked.set()
+        assert go_on.wait(10)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slowly)
+    (tmp_path / "draft").write_bytes(SMALL)
+    store = FileStore(tmp_path / "store")
+    adopting = asyncio.create_task(store.adopt("adapters/x", tmp_path / "draft", digest_of(SMALL)))
+    assert await asyncio.to_thread(asked.wait, 10)
+    adopting.cancel()
+    await asyncio.sleep(0)
+    assert not adopting.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await adopting
+    assert files_below(tmp_path) == ["store/adapters/x"]
+
+
 async def test_a_file_that_cannot_be_adopted_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, target: Path) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
