@@ -122,6 +122,15 @@ async def settled(stage: Stage) -> None:
                 await asyncio.sleep(_STILL_S)
 
 
+async def held_by(stage: Stage, replica_id: str) -> dict[str, str]:
+    """The highest tier of every customer's adapter that this replica holds, by adapter id."""
+    async with stage.admin() as http:
+        state = (await http.get(f"/internal/replicas/{replica_id}/state")).raise_for_status().json()
+    tiers = {name: tier for tier in ("disk", "ram", "gpu") for name in state[f"{tier}_adapters"]}
+    return {each.record.adapter_id: tiers[each.record.adapter_id] for each in stage.customers
+            if each.record.adapter_id in tiers}  # fmt: skip
+
+
 async def _held(admin: httpx.AsyncClient, replica_id: str, least: int) -> object:
     """What a replica holds in its tiers; None while that is not all, or it does not serve."""
     answer = await admin.get(f"/internal/replicas/{replica_id}/state")

@@ -53,12 +53,13 @@ class Convergence:
         self._plan = None
         self.stir()
 
-    def adopt(self) -> None:
-        """Have all that is assigned, as a replica that was here before does."""
-        for key, each in self._wanted.items():
+    def adopt(self, held: Mapping[AdapterKey, str] | None = None) -> None:
+        """Have these by their tiers, or all that is assigned, as a replica that was here before does."""
+        assigned = {key: each.tier for key, each in self._wanted.items()}
+        for key, tier in (assigned if held is None else held).items():
             record = self._registry.records[key]
-            self._tiers.adopt(record, each.tier)
-            if each.tier == "gpu" and self._tiers.ram.holds(key):
+            self._tiers.adopt(record, tier)
+            if tier == "gpu" and self._tiers.ram.holds(key):
                 self._slots.adopt(record)
 
     def changed(self, key: AdapterKey) -> None:

@@ -71,7 +71,7 @@ class ReplicaFleet:
             replica.on_shard(shard)
             if not cold and len(replica.convergence.assignment.parts) == shard.shards:
                 cold = True
-                replica.convergence.adopt()
+                replica.convergence.adopt(self._held_at_first(body.replica_id))
                 replica.tell_all()
 
         replica.tell_all()
@@ -119,6 +119,10 @@ class ReplicaFleet:
         for key in files:
             replica.tiers.adopt(self._ground.registry.records[key], "disk")
         replica.tell_all()
+
+    def _held_at_first(self, replica_id: str) -> dict[AdapterKey, str] | None:
+        held = self._ground.scenario.cast.held.get(replica_id)
+        return None if held is None else {self._book.known(name).key: tier for name, tier in held.items()}
 
     def _arrive(self, name: str, pool: PoolShape, number: int) -> None:
         if self.starting.pop(name, None) is not None:

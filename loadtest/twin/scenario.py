@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -59,10 +59,13 @@ class OddReplica(msgspec.Struct, frozen=True, kw_only=True):
 
 class Cast(msgspec.Struct, frozen=True, kw_only=True):
     """The names of a fleet that exists, since who owns what is drawn from names: those of the first pool's replicas by
-    their number, and the records of adapters by theirs. Whoever is not named gets a name of the twin's own."""
+    their number, and the records of adapters by theirs. Whoever is not named gets a name of the twin's own. `held` is
+    what replicas begin with that begin warm, by adapter id the highest tier; without it that is what they are assigned.
+    """
 
     replicas: tuple[str, ...] = ()
     adapters: tuple[AdapterRecord, ...] = ()
+    held: Mapping[str, Mapping[str, str]] = {}
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

@@ -94,7 +94,7 @@ def _result(reality: Real, measured: Measured) -> Result:
     outcomes = [twinned.run(known, workload, reality.runs[0], seed) for seed in TWIN_SEEDS]
     return Result(
         workload=workload.name,
-        real=tuple(figures(of_client(run), workload.warm_up_s) for run in reality.runs),
+        real=tuple(figures(of_client(run.seen), workload.warm_up_s) for run in reality.runs),
         twin=tuple(figures(of_twin(each.requests), workload.warm_up_s) for each in outcomes),
     )
 

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from loadtest.calibration.asking import Asker
 from loadtest.calibration.measuring import ask_all
 from loadtest.calibration.seen import Seen
-from loadtest.calibration.stage import Stage, settled
+from loadtest.calibration.stage import Stage, held_by, settled
 from loadtest.calibration.traffic import Tokenizing, asks
 from loadtest.twin_validation.workloads import KILLED, HeldOut
 
 
-async def run(stage: Stage, workload: HeldOut, tokenizing: Tokenizing, name: str) -> list[Seen]:
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """`held`: what each replica held as the run began, by adapter id the highest tier."""
+
+    seen: list[Seen]
+    held: dict[str, dict[str, str]]
+
+
+async def run(stage: Stage, workload: HeldOut, tokenizing: Tokenizing, name: str) -> Played:
     """Raises TimeoutError if a replica that was killed does not come back. `name` is this run's alone."""
+    held = {replica_id: await held_by(stage, replica_id) for replica_id in stage.shape.replica_ids}
     asker = Asker(stage.fleet.connection.url)
     killing = asyncio.create_task(_kill(stage, workload.kill_at_s))
     try:
-        return await ask_all(stage, asker, asks(workload.shape, stage.customers, tokenizing, name))
+        seen = await ask_all(stage, asker, asks(workload.shape, stage.customers, tokenizing, name))
     finally:
         asker.close()
         await killing
         await settled(stage)
+    return Played(seen=seen, held=held)
 
 
 async def _kill(stage: Stage, at_s: float | None) -> None:

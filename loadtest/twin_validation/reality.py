@@ -14,6 +14,7 @@ from loadtest.calibration.seen import Seen
 from loadtest.calibration.stage import Adapters, Customer, FleetShape, Stage, staged
 from loadtest.calibration.traffic import Tokenizing, learn_tokenizing
 from loadtest.twin_validation import real
+from loadtest.twin_validation.real import Played
 from loadtest.twin_validation.workloads import HeldOut
 from loadtest.workloads.shape import TrafficShape
 
@@ -26,7 +27,7 @@ class Real(msgspec.Struct, frozen=True, kw_only=True):
     workload: HeldOut
     shape: FleetShape
     customers: tuple[Customer, ...]
-    runs: tuple[list[Seen], ...]
+    runs: tuple[Played, ...]
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,15 +51,15 @@ def play(plan: Plan, home: Path, adapters: Adapters, say: Say) -> tuple[Calibrat
         probed = asyncio.run(probe(stage)) if plan.calibration is not None else None
         tokenizing = asyncio.run(_tokenizing(stage))
         calibrating: list[Run] = []
-        runs: dict[str, list[list[Seen]]] = {each.name: [] for each in plan.workloads}
+        runs: dict[str, list[Played]] = {each.name: [] for each in plan.workloads}
         for turn in range(plan.rounds):
             if plan.calibration is not None:
                 calibrating.append(asyncio.run(run_once(stage, plan.calibration, f"calibration-{turn}")))
                 say(f"calibration, run {turn + 1}: {_said(calibrating[-1].seen)}")
             for at, workload in enumerate(plan.workloads):
-                seen = asyncio.run(real.run(stage, workload, tokenizing, f"run-{at}-{turn}"))
-                say(f"{workload.name}, run {turn + 1}: {_said(seen)}")
-                runs[workload.name].append(seen)
+                played = asyncio.run(real.run(stage, workload, tokenizing, f"run-{at}-{turn}"))
+                say(f"{workload.name}, run {turn + 1}: {_said(played.seen)}")
+                runs[workload.name].append(played)
         customers = stage.customers
     return None if probed is None else Calibrated(runs=calibrating, probed=probed), [
         Real(workload=each, shape=plan.fleet, customers=customers, runs=tuple(runs[each.name]))
