@@ -24,7 +24,7 @@ class AskReplicas(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReplicasTold(msgspec.Struct, frozen=True, kw_only=True):
     """Those that run or are being started, as it is after the question. `known` false: the pool is none of this
-    supervisor's. `error` is one sentence for what could not be done; nothing was changed then."""
+    supervisor's. `error` is one sentence for what could not be done; what was done before stays done."""
 
     replica_ids: tuple[str, ...] = ()
     known: bool = True

@@ -25,6 +25,7 @@ class Door:
         self._path = path.absolute()
         self._answer = answer
         self._server: asyncio.Server | None = None
+        self._is_open = True
 
     async def start(self) -> None:
         if len(os.fsencode(self._path)) > _LONGEST_PATH_BYTES:
@@ -34,6 +35,8 @@ class Door:
         self._path.chmod(0o600)
 
     async def stop(self) -> None:
+        """Nothing is answered from here on: what starts now would end with nobody."""
+        self._is_open = False
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)
@@ -41,9 +44,10 @@ class Door:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_DEADLINE_S):
-                told = self._told(await reader.readline())
-                writer.write(msgspec.json.encode(told) + b"\n")
-                await writer.drain()
+                line = await reader.readline()
+                if self._is_open:
+                    writer.write(msgspec.json.encode(self._told(line)) + b"\n")
+                    await writer.drain()
         except (TimeoutError, OSError, ValueError):
             return  # whoever it was has left, or said more than a line holds
         finally:

@@ -73,7 +73,7 @@ class Supervisor:
         """Raises CannotStart when a vital child dies: at the start, none is started again."""
         while True:
             for child in self._children.values():
-                vital = child.name not in self._dispensable
+                vital = child.name not in self._dispensable | self._leaving
                 if vital and (code := child.exit_code()) is not None:
                     words = child.last_words() or _NOTHING
                     raise CannotStart(f"{child.name} ended with exit code {code} at start: {words} (log: {child.log})")
@@ -105,12 +105,13 @@ class Supervisor:
 
     def _start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> Child:
         child = Child(name, argv, {**clean_environment(os.environ), **env}, self._layout.log(name))
-        self._children[name] = child
         self._launch(child)
         return child
 
     def _launch(self, child: Child) -> None:
+        """Raises OSError if it cannot be run; it is no child then."""
         child.start()
+        self._children[child.name] = child
         self._write_pids()
 
     def _write_pids(self) -> None:
@@ -141,8 +142,8 @@ class Supervisor:
         told = "" if vital else f": {words}"
         self._say(f"{child.name} ended with exit code {code}; starting it again ({verdict.reason}){told}")
         await asyncio.sleep(verdict.restart_in_s)
-        if child.name in self._leaving:
-            return None
+        if child.name in self._leaving or self._children.get(child.name) is not child:
+            return None  # retired meanwhile, and perhaps replaced
         self._launch(child)
         self._say(f"{child.name} runs again (pid {child.pid})")
         return None

@@ -87,6 +87,20 @@ async def test_a_socket_that_a_killed_supervisor_left_is_taken_over(tmp_path: Pa
     assert not await asyncio.to_thread(path.exists)
 
 
+async def test_a_question_that_comes_after_the_end_is_not_answered(tmp_path: Path, supervisor: Told) -> None:
+    path = tmp_path / "s.sock"
+    door = Door(path, supervisor)
+    await door.start()
+    reader, writer = await asyncio.open_unix_connection(path)
+    await Supervised(path, starts_merged=False).existing(POOL)  # who came first was let in before
+    await door.stop()
+    writer.write(b'{"pool_id": "base-r16", "desired": 3}\n')
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    assert [asked.desired for asked in supervisor.asked] == [None]
+    writer.close()
+
+
 async def test_a_folder_that_is_too_deep_for_a_socket_is_named(tmp_path: Path, supervisor: Told) -> None:
     with pytest.raises(OSError, match="too long for a socket"):
         await Door(tmp_path / ("deep" * 30) / "s.sock", supervisor).start()

@@ -96,6 +96,45 @@ async def test_a_merged_replica_that_keeps_dying_leaves_the_fleet_alone(layout: 
     await supervisor.stop()
 
 
+async def test_a_replica_that_is_retired_while_it_waits_for_its_restart_stays_away(
+    layout: Layout, within: Within
+) -> None:
+    said: asyncio.Queue[str] = asyncio.Queue()
+    supervisor = Supervisor(layout, said.put_nowait)
+    spec = ProcessSpec(name="replica-7", module="services.nowhere", env={}, ready_url=NOWHERE, vital=False)
+    supervisor.start_service(spec)
+    keeping = asyncio.create_task(supervisor.keep_alive())
+    async with within(20):
+        assert "starting it again" in await said.get()
+        supervisor.retire("replica-7")
+        assert await said.get() == "replica-7 has left"
+        other = supervisor.start_program("replica-7", FOREVER).pid
+        await asyncio.gather(*supervisor._work)
+    assert said.empty()
+    assert msgspec.json.decode(layout.pids.read_bytes()) == {"replica-7": other}
+    keeping.cancel()
+    await supervisor.stop()
+
+
+async def test_a_replica_that_is_retired_during_the_start_is_no_death(layout: Layout) -> None:
+    supervisor = Supervisor(layout, lambda line: None)
+    child = supervisor.start_program("replica-1", FOREVER)
+    os.kill(child.pid, signal.SIGKILL)
+    await asyncio.to_thread(eventually, lambda: child.exit_code() is not None, "the child to be dead")
+    supervisor.retire("replica-1")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await supervisor.no_death()
+    await supervisor.stop()
+
+
+async def test_a_program_that_cannot_be_run_is_no_child(layout: Layout) -> None:
+    supervisor = Supervisor(layout, lambda line: None)
+    with pytest.raises(OSError, match="nothing-here"):
+        supervisor.start_program("replica-1", ["/nothing-here"])
+    assert supervisor.names() == frozenset()
+
+
 async def test_a_child_that_dies_at_start_is_named_with_its_last_words(layout: Layout, within: Within) -> None:
     supervisor = Supervisor(layout, lambda line: None)
     spec = ProcessSpec(name="gateway", module="services.nowhere", env={}, ready_url=NOWHERE)
