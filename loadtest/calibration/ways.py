@@ -31,7 +31,11 @@ class FirstTokens(msgspec.Struct, frozen=True, kw_only=True):
 async def first_tokens(ports: Sequence[int]) -> FirstTokens:
     """Of the workers whose metrics stand at these ports of this machine."""
     async with httpx.AsyncClient(trust_env=False) as http:
-        shown = [(await http.get(f"http://127.0.0.1:{port}/metrics")).text for port in ports]
+        return told_by([(await http.get(f"http://127.0.0.1:{port}/metrics")).text for port in ports])
+
+
+def told_by(shown: Sequence[str]) -> FirstTokens:
+    """From the workers' metrics as they show them."""
     told = [(name, float(value)) for text in shown for name, value in _FIRST_TOKEN.findall(text)]
     return FirstTokens(
         count=sum(value for name, value in told if name == "count"),
