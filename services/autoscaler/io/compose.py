@@ -43,14 +43,16 @@ class Compose:
     def __init__(self, command: Sequence[str], services: Mapping[str, str]) -> None:
         self._command = tuple(command)
         self._services = dict(services)
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, dict[str, int]] = {}
+        """Of each service's containers, as they were found last."""
 
     async def existing(self, pool: PoolSpec) -> frozenset[str] | None:
         service = self._services.get(pool.pool_id)
         return None if service is None else frozenset(await self._containers(service))
 
     def removal_order(self, pool: PoolSpec, existing: frozenset[str]) -> tuple[str, ...] | None:
-        return tuple(sorted(existing, key=lambda replica_id: self._numbers.get(replica_id, 0), reverse=True))
+        numbers = self._numbers.get(self._services.get(pool.pool_id, ""), {})
+        return tuple(sorted(existing, key=lambda replica_id: numbers.get(replica_id, 0), reverse=True))
 
     async def apply(self, order: ScaleOrder) -> None:
         service = self._services.get(order.pool.pool_id)
@@ -71,7 +73,7 @@ class Compose:
             found.sort(key=lambda one: one.number)
         except (msgspec.MsgspecError, ValueError) as error:
             raise ActuatorFailed(f"Compose says of {service} what nobody understands: {error}") from error
-        self._numbers |= {one.replica_id: one.number for one in found}
+        self._numbers[service] = {one.replica_id: one.number for one in found}
         return [one.replica_id for one in found]
 
     async def _run(self, *words: str) -> bytes:
