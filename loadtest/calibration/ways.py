@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from statistics import median
 from urllib.parse import unquote, urlsplit
 
@@ -54,6 +55,8 @@ async def bus_s(nats_url: str) -> float:
         return median([await _ping_s(reader, writer) for _ in range(_PINGS)])
     finally:
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def _ping_s(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:

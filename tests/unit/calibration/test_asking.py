@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,8 +12,8 @@ import pytest
 from loadtest.calibration.asking import Asker
 from loadtest.calibration.gateway_log import read_log, with_log
 from loadtest.calibration.seen import Ask
+from tests.unit.calibration.serving import Serve, served
 
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 USAGE = b'data: {"choices": [], "usage": {"prompt_tokens": 31, "completion_tokens": 2}}\n\n'
 TOKEN = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -30,22 +30,12 @@ def _ask(name: str = "r1", at_s: float = 0.0) -> Ask:
 
 @asynccontextmanager
 async def _fleet(serve: Serve) -> AsyncIterator[Asker]:
-    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async with served(serve) as port:
+        asker = Asker(f"http://127.0.0.1:{port}")
         try:
-            await serve(reader, writer)
-        except (EOFError, ConnectionError):
-            pass
+            yield asker
         finally:
-            writer.close()
-
-    server = await asyncio.start_server(one, "127.0.0.1", 0)
-    asker = Asker(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    try:
-        yield asker
-    finally:
-        asker.close()
-        server.close()
-        await server.wait_closed()
+            asker.close()
 
 
 async def _request(reader: asyncio.StreamReader) -> bytes:
@@ -102,16 +92,12 @@ async def test_a_connection_that_breaks_is_an_outcome() -> None:
 
 
 async def test_a_connection_that_the_fleet_closed_is_not_used_again() -> None:
-    answered: list[asyncio.StreamWriter] = []
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _request(reader)
-        answered.append(writer)
         writer.write(HEAD + _chunk(TOKEN + USAGE + DONE) + b"0\r\n\r\n")
 
     async with _fleet(serve) as asker:
         outcomes = [(await asker.run([_ask(f"r{at}")]))[0].outcome for at in range(3)]
-        await asyncio.gather(*(writer.wait_closed() for writer in answered))
     assert outcomes == ["ok"] * 3
 
 

@@ -11,6 +11,7 @@ import pytest
 from loadtest.calibration.ways import FirstTokens, bus_s, told_by
 from services.replica_worker.reporting.metering import Meters
 from shared.runtime.metrics import Metrics
+from tests.unit.calibration.serving import served
 
 
 @asynccontextmanager
@@ -23,11 +24,9 @@ async def _bus(pong: bytes, told: list[bytes]) -> AsyncIterator[str]:
             told.append(line)
             if line == b"PING\r\n":
                 writer.write(pong)
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"nats://a%40b:secret@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with served(serve) as port:
+        yield f"nats://a%40b:secret@127.0.0.1:{port}"
 
 
 async def test_the_bus_is_pinged_by_who_may_use_it() -> None:
