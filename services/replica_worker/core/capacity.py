@@ -44,9 +44,13 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True):
     rows_seconds: float = 0.0
 
     def after(self, rows: int, seconds: float) -> StepTime:
-        """With one more step of so many rows."""
-        if self.weight >= _LEAST_WEIGHT:
-            seconds = min(seconds, _LONGEST * self.seconds / self.weight)
+        """With one more step of so many rows. One of the first that is far shorter than those before it shows that they
+        were no measure."""
+        if self.weight:
+            mean_s = self.seconds / self.weight
+            if self.weight < _LEAST_WEIGHT and _LONGEST * seconds < mean_s:
+                return StepTime().after(rows, seconds)
+            seconds = min(seconds, _LONGEST * mean_s)
         return StepTime(
             weight=_KEPT * self.weight + 1.0,
             rows=_KEPT * self.rows + rows,

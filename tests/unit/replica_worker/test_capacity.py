@@ -51,6 +51,15 @@ def test_nothing_is_said_before_something_was_measured() -> None:
     assert batch.tokens_per_s == 0.0
 
 
+@pytest.mark.parametrize("at", range(16))
+def test_a_pause_among_the_first_steps_is_no_measure_of_all_of_them(at: int) -> None:
+    batch = Batch(0.05, 0.0)
+    batch.step(4, prompts=4)
+    for step in range(18):
+        batch.step(4, stall_s=10.0 if step == at else 0.0)
+    assert batch.tokens_per_s == pytest.approx(ROWS / 0.05, rel=0.2)
+
+
 @pytest.mark.parametrize(("a_s", "b_s"), [(0.05, 0.0), (0.02, 0.001), (0.001, 0.004)])
 def test_a_half_empty_batch_shows_what_a_full_one_would_do(a_s: float, b_s: float) -> None:
     batch, draw = Batch(a_s, b_s), random.Random(1)
