@@ -16,7 +16,7 @@ from shared.contracts.catalog import ASSIGNMENT, MEMBERSHIP, OWNER_COUNT
 from shared.contracts.codec import decode, encode
 from shared.hashing import rank
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
-from shared.messages.desired import AdapterRecord, PoolPressure
+from shared.messages.desired import AdapterRecord, AssignmentShard, PoolPressure
 from tests.simulation.speakers import POOL, adapter, report
 
 POLICY = TickPolicy()
@@ -58,6 +58,31 @@ def read_back(stored: Stored) -> Stored:
         owner_counts={key: decode(OWNER_COUNT, encode(OWNER_COUNT, each)) for key, each in stored.owner_counts.items()},
         shards={key: decode(ASSIGNMENT, encode(ASSIGNMENT, each)) for key, each in stored.shards.items()},
     )
+
+
+def asked_for(seconds: int, adapter_id: str, *, requests: int, tokens: int) -> Demand:
+    """So many each second."""
+    seen = {adapter_id: AdapterActivity(requests=requests, finished=requests, tokens=tokens)}
+    pools = {POOL: PoolActivity(requests=requests, tokens=tokens, adapters=seen)}
+    demand = Demand()
+    for second in range(1, seconds + 1):
+        said = GatewayActivity(gateway_id="g", sequence=second, interval_s=1.0, pools=pools)
+        demand = fold(demand, said, float(second), POLICY.demand)
+    return demand
+
+
+def tier(stored: Stored, replica_id: str, adapter_id: str) -> str:
+    return next(one.tier for one in stored.shards[replica_id, "0"].adapters if one.adapter_id == adapter_id)
+
+
+def swapped(shard: AssignmentShard, adapter_id: str) -> AssignmentShard:
+    """With this adapter in RAM instead of a slot, or the other way round."""
+    other = {"gpu": "ram", "ram": "gpu"}
+    adapters = (
+        msgspec.structs.replace(one, tier=other[one.tier]) if one.adapter_id == adapter_id else one
+        for one in shard.adapters
+    )
+    return msgspec.structs.replace(shard, adapters=tuple(adapters))
 
 
 def holders(stored: Stored) -> dict[str, set[str]]:
@@ -222,12 +247,7 @@ def test_slots_of_a_replica_that_is_to_own_nothing_help_nobody() -> None:
 
 
 def test_owners_that_an_earlier_placement_gave_a_hot_adapter_stay_for_a_while_if_it_stays() -> None:
-    activity = Demand()
-    for second in range(1, 40):
-        seen = {"a3": AdapterActivity(requests=8, finished=8, tokens=2_000)}
-        pools = {POOL: PoolActivity(requests=8, tokens=2_000, adapters=seen)}
-        said = GatewayActivity(gateway_id="g", sequence=second, interval_s=1.0, pools=pools)
-        activity = fold(activity, said, float(second), POLICY.demand)
+    activity = asked_for(39, "a3", requests=8, tokens=2_000)
     hot = on_tick(Memory(), facts(40.0, names(6), activity), Stored(), POLICY, 1)
     assert hot.owner_counts[0].exceptions == {"a3": 5}
     stored = read_back(after(Stored(), hot))
@@ -239,6 +259,19 @@ def test_owners_that_an_earlier_placement_gave_a_hot_adapter_stay_for_a_while_if
     later = on_tick(heir.memory, facts(61.0, names(6)), after(stored, heir), POLICY, 2)
     assert later.owner_counts[0].exceptions == {"a3": 4}
     assert any(reason.endswith("a3 has 4 owners instead of 5, for its traffic") for reason in later.reasons)
+
+
+def test_a_slot_that_an_earlier_placement_gave_stays_where_it_is() -> None:
+    """The first owner has a free slot again, and the second one has the adapter in its own."""
+    activity = asked_for(39, "a3", requests=1, tokens=100)
+    decision = on_tick(Memory(), facts(40.0, names(6), activity), Stored(), POLICY, 1)
+    stored = after(Stored(), decision)
+    one, other = rank("a3", dict.fromkeys(names(6), 1.0))[:2]
+    assert (tier(stored, one, "a3"), tier(stored, other, "a3")) == ("gpu", "ram")
+    shards = {key: swapped(shard, "a3") if key[0] in (one, other) else shard for key, shard in stored.shards.items()}
+    heir = on_tick(Memory(), facts(40.1, names(6), activity), msgspec.structs.replace(stored, shards=shards), POLICY, 2)
+    stored = after(stored, heir)
+    assert (tier(stored, one, "a3"), tier(stored, other, "a3")) == ("ram", "gpu")
 
 
 def test_an_adapter_that_is_edited_is_planned_again_where_it_is_and_nowhere_else() -> None:
