@@ -51,6 +51,10 @@ class Carrier:
         """The actuator's last answer; None: it cannot know. Until it has answered, whoever is heard exists."""
         return self._existing.get(pool_id, heard)
 
+    def is_unsure(self, pool_id: str) -> bool:
+        """It was asked about and has not been answered yet."""
+        return pool_id in self._pools and pool_id not in self._existing
+
     def removal_order(self, pool_id: str) -> tuple[str, ...] | None:
         existing = self._existing.get(pool_id)
         return None if existing is None else self._actuator.removal_order(self._pools[pool_id], existing)

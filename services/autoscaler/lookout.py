@@ -62,7 +62,7 @@ class Lookout:
 
     def over(self, loads: Mapping[str, PoolLoad]) -> list[str]:
         """The merged pools that nobody wants and of whose replicas nobody has heard for long."""
-        there = {pool_id for pool_id, load in loads.items() if load.existing or load.replicas}
+        there = {name for name, load in loads.items() if load.existing or load.replicas or self.carrier.is_unsure(name)}
         return [pool_id for pool_id, pool in self._merged.items() if pool.over and pool_id not in there]
 
     def forget(self, pool_id: str) -> None:

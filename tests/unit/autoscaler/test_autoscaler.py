@@ -325,6 +325,25 @@ async def test_a_customer_who_fills_a_replica_gets_merged_ones_and_keeps_them_ov
     await stage.autoscaler.stop()
 
 
+async def test_a_merged_pool_is_not_forgotten_while_nobody_can_say_who_is_left_of_it() -> None:
+    actuator = PaperActuator()
+    stage = Stage(actuator, AutoscalerPolicy(merged=MergedPolicy(enabled=True)))
+    record = adapter("acme")
+    merged = merged_pool_id(POOL, record.digest)
+    actuator.there = {POOL: {"r1", "r2"}, merged: {"m1"}}
+    await stage.broker.connect("registry").state(ADAPTER).put(record, key_of("acme"))
+    await stage.bus.state(SCALE_WISH).put(ScaleWish(pool_id=merged, desired=0, reason="it is quiet"), merged)
+    actuator.broken = "nobody is there"
+    await stage.start()
+    await stage.seconds(4)
+    assert await stage.console.state(SCALE_WISH).get(merged) is not None
+    actuator.broken = ""
+    await stage.seconds(300)
+    assert actuator.there[merged] == set()
+    assert await stage.console.state(SCALE_WISH).get(merged) is None
+    await stage.autoscaler.stop()
+
+
 async def test_the_wish_on_record_is_taken_up_after_a_restart(stage: Stage) -> None:
     await stage.bus.state(SCALE_WISH).put(ScaleWish(pool_id=POOL, desired=7, reason="before"), POOL)
     await stage.start()
