@@ -8,6 +8,7 @@ sums, and least squares say which times explain them best. Nothing of this looks
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -22,7 +23,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Rows at which the time of a step is sought; it is linear in between."""
-ENOUGH = 4.0
+ENOUGH = 6.0
 """So many requests at least stand behind the time at a knot."""
 LEAST_STEPS = 4
 """Of a request whose sum is looked at: a shorter one says more about its messages' way."""
@@ -113,26 +114,27 @@ def firsts(alone: Sequence[Seen], chunk_tokens: int) -> list[First]:
 
 def fit_steps(found: Sequence[Decoding], first: Sequence[First]) -> Steps:
     """What explains both best: sums of steps, and the first tokens that an idle replica gave, of which each came after
-    its own steps and the same overheads. The one counts for less, the more widely it scatters. Raises TooLittleSeen."""
+    its own steps and the same overheads. The one counts for less, the more widely it scatters. More rows never take
+    less time: what is sought is by how much longer each knot takes than the one before it. Raises TooLittleSeen."""
     if len(found) < 2 * ENOUGH or len(first) < 2 * ENOUGH:
         raise TooLittleSeen(
             f"{len(found)} answers, {len(first)} of them begun alone, do not tell how long a step takes."
         )
     knots = _knots([each.rows for each in found])
     sums = [
-        [*(each.steps * share for share in shares(each.rows, knots)), each.pieces, each.prompt_tokens, 0.0]
+        [*(each.steps * share for share in _reached(each.rows, knots)), each.pieces, each.prompt_tokens, 0.0]
         for each in found
     ]
     alone = [[each.pieces, *[0.0] * (len(knots) - 1), each.pieces, each.prompt_tokens, 1.0] for each in first]
     design, took_s = np.array(sums + alone), np.array([each.took_s for each in (*found, *first)])
     own = 1 / np.sqrt([*(each.steps for each in found), *(1 for _ in first)])
     times_s = _fitted(design * own[:, None], took_s * own, len(found))
-    *step_s, prompt_s, prompt_token_s, _ = (float(each) for each in times_s)
+    *longer_s, prompt_s, prompt_token_s, _ = (float(each) for each in times_s)
     explained_s = (design @ times_s)[: len(found)]
     off = np.abs(took_s[: len(found)] - explained_s) / np.maximum(explained_s, _LEAST_S)
     return Steps(
         rows=knots,
-        step_s=tuple(step_s),
+        step_s=tuple(itertools.accumulate(longer_s)),
         prompt_s=prompt_s,
         prompt_token_s=prompt_token_s,
         spread=_NORMAL * float(np.median(off)),
@@ -146,6 +148,12 @@ def shares(rows: float, knots: Sequence[int]) -> list[float]:
     found = [0.0] * len(knots)
     found[at], found[at + 1] = 1 - beyond, beyond
     return found
+
+
+def _reached(rows: float, knots: Sequence[int]) -> list[float]:
+    """How much of each knot's increase over the one before it is in the time at `rows`."""
+    found = shares(rows, knots)
+    return [sum(found[at:]) for at in range(len(found))]
 
 
 def not_negative(design: Floats, wanted: Floats) -> Floats:
