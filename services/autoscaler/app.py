@@ -109,12 +109,21 @@ class Autoscaler:
     async def _decide(self, now_s: float) -> None:
         pools = await self._lookout.loads(self._memories)
         decisions = decide_all(self._memories, pools, now_s, self._policy.scale, self._policy.cost)
+        self._tell_failed_starts(decisions)
         self._memories |= {pool_id: decision.memory for pool_id, decision in decisions.items()}
         self._meters.leads(self._epoch)
         await self._publish(pools, decisions, now_s)
         await self._act(decisions)
         for pool_id in self._lookout.over(pools):
             await self._forget(pool_id)
+
+    def _tell_failed_starts(self, decisions: Mapping[str, PoolDecision]) -> None:
+        """The wish stays the same, so nothing else says it."""
+        for pool_id, decision in decisions.items():
+            known, memory = self._memories.get(pool_id), decision.memory
+            if known is not None and memory.failed_starts > known.failed_starts:
+                late = sorted(memory.given_up)
+                _log.warning("what was started did not get ready", pool_id=pool_id, late=late, reason=decision.reason)
 
     def _recall(self) -> None:
         self._memories = {}
