@@ -7,15 +7,20 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ParamSpec, TypeVar
 
 from shared.store import outside
 from shared.store.file_incoming import CHUNK_BYTES, Incoming, place_for_good
 from shared.store.port import Listed, ObjectMissing, StoreUnavailable, checked_key
 
+Given = ParamSpec("Given")
+T = TypeVar("T")
 _INCOMING = ".incoming"
+_SYNCS = 16
 
 
 class FileStore:
@@ -28,6 +33,8 @@ class FileStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        # Syncs take seconds on a busy disk: none of them may keep short work of others waiting for a thread.
+        self._syncs = ThreadPoolExecutor(_SYNCS, thread_name_prefix="store-sync")
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
         """See ObjectStore. What `chunks` raises passes through, and nothing is visible then."""
@@ -37,7 +44,7 @@ class FileStore:
             await asyncio.to_thread(incoming.open)
             async for chunk in chunks:
                 await asyncio.to_thread(incoming.write, chunk)
-            return await asyncio.to_thread(incoming.finish, place, digest)
+            return await self._sync(incoming.finish, place, digest)
         finally:
             incoming.discard()
 
@@ -45,7 +52,7 @@ class FileStore:
         """See ObjectStore. A file on the store's own file system becomes the object itself; of any other the bytes
         are copied. Whoever is cancelled meanwhile waits until that is decided."""
         place = self._place(key)
-        taking_in = asyncio.create_task(asyncio.to_thread(_taken_in, file, place))
+        taking_in = self._sync(_taken_in, file, place)
         try:
             size_bytes = await asyncio.shield(taking_in)
         finally:
@@ -59,7 +66,7 @@ class FileStore:
         """See ObjectStore. At every moment there is the object under one of the two."""
         place, target = self._place(key), self._place(to)
         try:
-            await asyncio.to_thread(place_for_good, place, target)
+            await self._sync(place_for_good, place, target)
         except FileNotFoundError as error:
             raise ObjectMissing(f"there is no object {key}") from error
         except OSError as error:
@@ -90,6 +97,9 @@ class FileStore:
             return await asyncio.to_thread(_listed, self._place(folder), folder, beginning)
         except OSError as error:
             raise StoreUnavailable(f"the store's folder {folder} cannot be read: {error}") from error
+
+    def _sync(self, work: Callable[Given, T], *given: Given.args, **more: Given.kwargs) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._syncs, partial(work, *given, **more))
 
     def _place(self, key: str) -> Path:
         return self._root / checked_key(key)
