@@ -49,6 +49,7 @@ class Gateway:
         timing = around.scenario.timing
         self._way_s = timing.gateway_s + timing.bus_s + timing.worker_s
         self._jitter_s = timing.jitter_s
+        self._due_at_s: dict[str, float] = {}
         self._incarnations: dict[str, str] = {}
         """Of each replica, the one that reported last."""
         self._answered: dict[str, list[str]] = {}
@@ -139,8 +140,15 @@ class Gateway:
         )  # fmt: skip
         self.fleet.sends(choice.replica_id).sent(attempt.id, request.tokens)
         self.by_replica.setdefault(choice.replica_id, {})[request] = None
-        late_s = self._around.draw.choice(self._jitter_s) if self._jitter_s else 0.0
-        self._agenda.after(max(0.0, self._way_s + late_s), self._arrive, attempt)
+        self._agenda.at(self._due_s(choice.replica_id), self._arrive, attempt)
+
+    def _due_s(self, replica_id: str) -> float:
+        """When a request that is sent now will be there. None overtakes another one."""
+        due_s = self._agenda.now_s + self._way_s
+        if self._jitter_s:
+            due_s += max(-self._way_s, self._around.draw.choice(self._jitter_s))
+            due_s = self._due_at_s[replica_id] = max(due_s, self._due_at_s.get(replica_id, 0.0))
+        return due_s
 
     def _arrive(self, attempt: Attempt) -> None:
         if attempt.request.attempt is not attempt:

@@ -1,0 +1,38 @@
+"""Requests need different times on their way, as measured, and none overtakes another one to the same replica."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import msgspec
+
+from loadtest.twin.scenario import PoolShape, Scenario
+from loadtest.twin.timing import StepTable, Timing
+from loadtest.twin.twin import Twin
+from loadtest.workloads.call import Call
+
+STEADY = Timing(steps=StepTable(base_s=0.001), gateway_s=0.010, bus_s=0.0, worker_s=0.0, relay_s=0.0)
+UNSTEADY = msgspec.structs.replace(STEADY, jitter_s=(-0.008, 0.0, 0.008))
+
+
+def _ttfts_s(timing: Timing, apart_s: float) -> list[float]:
+    calls = [Call(apart_s * at, 0, 0, 1, 1, 1, True) for at in range(200)]
+    pool = PoolShape(replicas=1, slots=4, adapter_bytes=1_000)
+    outcome = Twin(Scenario(calls=lambda: calls, customers=1, for_s=60.0, pools=(pool,), timing=timing)).run()
+    assert outcome.broken == ()
+    requests = sorted(outcome.requests, key=lambda each: each.arrived_s)
+    assert [each.arrived_s for each in requests] == [call.at_s for call in calls]
+    return [each.ttft_s or 0.0 for each in requests]
+
+
+def test_requests_scatter_around_the_same_mean() -> None:
+    steady_s, unsteady_s = _ttfts_s(STEADY, 0.1), _ttfts_s(UNSTEADY, 0.1)
+    assert max(steady_s) - min(steady_s) < 0.001
+    assert max(unsteady_s) - min(unsteady_s) > 0.015
+    assert abs(fmean(unsteady_s) - fmean(steady_s)) < 0.0015
+
+
+def test_none_overtakes_another() -> None:
+    ttfts_s = _ttfts_s(UNSTEADY, 0.0001)
+    first_at_s = [round(0.0001 * at + ttft_s, 9) for at, ttft_s in enumerate(ttfts_s)]
+    assert first_at_s == sorted(first_at_s)
