@@ -197,7 +197,7 @@ autoscaling-report: $(INSTALLED) ## the autoscaler through a day in the twin, in
 	@OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.autoscaling_report
 
 .PHONY: calibrate
-calibrate: $(INSTALLED) ## how long things take on a replica of this machine, for the twin; MODEL=folder ENGINE=torch OUT=reports/timing.json
+calibrate: $(INSTALLED) ## how long things take on a replica of this machine, for the twin; MODEL=folder ENGINE=torch OUT=file
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	model="$(or $(MODEL),$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny"))"; \
 	OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.calibration --model "$$model" $(if $(ENGINE),--engine $(ENGINE)) \

@@ -1,6 +1,6 @@
 """`make calibrate`: measure how long things take on a replica of this machine, for the twin.
 
-    python -m loadtest.calibration --model FOLDER [--engine torch] [--out reports/timing-tiny-torch.json]
+    python -m loadtest.calibration --model FOLDER [--engine torch] [--out FILE]
 
 Starts a fleet of its own, asks it for half a minute, and writes a timing that `python -m loadtest.twin --timing FILE`
 takes.
@@ -19,7 +19,7 @@ from loadtest.calibration.fitting import TooLittleSeen
 from loadtest.calibration.hops import HopFailed
 from loadtest.calibration.measuring import FleetFailed, Probed, Run, calibration_traffic, probe, run_once
 from loadtest.calibration.reckoning import reckon
-from loadtest.calibration.stage import FleetShape, Stage, staged, write_adapters
+from loadtest.calibration.stage import CHUNK_TOKENS, FleetShape, Stage, staged, write_adapters
 from loadtest.calibration.text import lines
 from loadtest.report import REPORTS
 from loadtest.twin.measured import write_measured
@@ -30,7 +30,11 @@ from loadtest.workloads.shape import TrafficShape
 def main() -> int:
     words = _arguments()
     shape = FleetShape(model=words.model, engine=words.engine, slots=words.customers + 2, max_rows=words.max_rows)
-    batch = BatchShape(max_rows=words.max_rows, chunk_tokens=words.chunk_tokens, kv_tokens=words.kv_tokens)
+    batch = BatchShape(
+        max_rows=words.max_rows,
+        chunk_tokens=words.chunk_tokens or CHUNK_TOKENS[words.engine],
+        kv_tokens=words.kv_tokens,
+    )
     traffic = calibration_traffic(words.customers, words.rate, words.seconds)
     conditions = {"engine": words.engine, "model": words.model.name, "replicas": str(shape.replicas),
                   "requests a second": f"{words.rate:g}"}  # fmt: skip
@@ -43,7 +47,8 @@ def main() -> int:
     except (FleetDidNotStart, FleetFailed, HopFailed, TooLittleSeen) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    print(*lines(measured), f"written {write_measured(measured, words.out)}", sep="\n")
+    out = words.out or REPORTS / f"timings/{words.model.name}-{words.engine}.json"
+    print(*lines(measured), f"written {write_measured(measured, out)}", sep="\n")
     return 0
 
 
@@ -54,14 +59,14 @@ async def _look(stage: Stage, traffic: TrafficShape) -> tuple[Run, Probed]:
 def _arguments() -> argparse.Namespace:
     words = argparse.ArgumentParser(prog="python -m loadtest.calibration", description="How long does what take here?")
     words.add_argument("--model", type=Path, required=True, help="the base model's folder")
-    words.add_argument("--engine", choices=("torch", "vllm", "timed"), default="torch")
+    words.add_argument("--engine", choices=sorted(CHUNK_TOKENS), default="torch")
     words.add_argument("--customers", type=int, default=6, help="with an adapter each")
     words.add_argument("--rate", type=float, default=8.0, help="requests a second, for both replicas together")
     words.add_argument("--seconds", type=float, default=30.0, help="of traffic")
     words.add_argument("--max-rows", type=int, default=32)
-    words.add_argument("--chunk-tokens", type=int, default=128, help="of prompts in a step: the engine's policy")
+    words.add_argument("--chunk-tokens", type=int, help="of prompts in a step: the engine's policy")
     words.add_argument("--kv-tokens", type=int, default=65_536, help="of context that the KV cache holds")
-    words.add_argument("--out", type=Path, default=REPORTS / "timing-tiny-torch.json")
+    words.add_argument("--out", type=Path, help="the timing's file; reports/timings/MODEL-ENGINE.json")
     return words.parse_args()
 
 

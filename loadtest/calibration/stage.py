@@ -22,6 +22,10 @@ _STILL_S = 0.5
 _DEADLINE_S = 90.0
 
 
+CHUNK_TOKENS = {"torch": 128, "vllm": 512, "timed": 512}
+"""Of prompts in a step, by engine, unless its policy says otherwise."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FleetShape:
     """What the fleet is started with. `more` are further settings of it, in lower case."""

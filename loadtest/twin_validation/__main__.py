@@ -1,8 +1,8 @@
 """`make twin-report`: what the twin says of workloads that it was not calibrated on, beside what the fleet then does.
 
 Starts two fleets of its own, one after the other, calibrates the twin on the first with one workload, and runs every
-held-out workload several times. Writes `reports/twin.json`, the timing beside it, and plots into `docs/plots/`. About
-six minutes, on a machine that does nothing else.
+held-out workload several times. Writes `reports/twin.json`, the timing into `reports/timings/`, and plots into
+`docs/plots/`. About six minutes, on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from loadtest.calibration.fitting import TooLittleSeen
 from loadtest.calibration.hops import HopFailed
 from loadtest.calibration.measuring import FleetFailed, calibration_traffic
 from loadtest.calibration.reckoning import reckon
-from loadtest.calibration.stage import FleetShape, write_adapters
+from loadtest.calibration.stage import CHUNK_TOKENS, FleetShape, write_adapters
 from loadtest.calibration.text import lines
 from loadtest.plots.validation import validation_page
 from loadtest.plots.writing import write_page
@@ -34,8 +34,6 @@ from loadtest.twin_validation.workloads import CUSTOMERS, ROOMY, SLOTS, TIGHT, h
 PLOTS = REPORTS.parent / "docs/plots"
 RATE_PER_S = 6.0
 TWIN_SEEDS = (1, 2, 3, 4, 5)
-CHUNK_TOKENS = {"torch": 128, "timed": 512}
-"""Of prompts in a step, as the engines' policies say."""
 
 _INTRO = (
     "The twin was calibrated on one workload of the embedded fleet ({engine} engine, {model}), and then asked about "
@@ -62,7 +60,7 @@ def main() -> int:
     told = {"engine": words.engine, "model": words.model.name, "rounds": words.rounds, "seeds": len(TWIN_SEEDS)}
     intro = _INTRO.format(**told)
     page = validation_page([each.compared for each in results], intro, conditions)
-    timing = write_measured(measured, words.reports / f"timing-{words.model.name}-{words.engine}.json")
+    timing = write_measured(measured, words.reports / f"timings/{words.model.name}-{words.engine}.json")
     written = [*write_page(page, words.plots), timing, write_report("twin", found, words.reports, conditions)]
     print(table(found), *written, sep="\n")
     return 1 if any(figure.met is False for figure in found.values()) else 0
