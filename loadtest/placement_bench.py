@@ -19,8 +19,10 @@ import msgspec
 
 from loadtest.report import Figure, write_report
 from services.placement.core.decide import Facts, Stored
+from services.placement.core.demand import Demand, fold
 from services.placement.core.membership import observe
 from services.placement.core.tick import Decision, Memory, TickPolicy, after, on_tick
+from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey, key_of
 from shared.messages.pools import pool_id
@@ -50,8 +52,10 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
 
 
-def facts(adapters: Mapping[AdapterKey, AdapterRecord], replicas: Mapping[str, ReplicaReport], now_s: float) -> Facts:
-    """Every replica has just reported; a tenth of a percent of the customers send most of the traffic."""
+def facts(
+    adapters: Mapping[AdapterKey, AdapterRecord], replicas: Mapping[str, ReplicaReport], now_s: float, demand: Demand
+) -> Facts:
+    """Every replica has just reported; a few customers send most of the traffic, and each has sent something lately."""
     busiest = list(adapters.values())[:MOST_BUSY]
     traffic = {record.adapter_id: 40.0 / (place + 1) for place, record in enumerate(busiest)}
     return Facts(
@@ -63,7 +67,16 @@ def facts(adapters: Mapping[AdapterKey, AdapterRecord], replicas: Mapping[str, R
         drained=frozenset(),
         held={},
         traffic={POOL: PoolTraffic(pool_id=POOL, at_s=1.0, requests_per_s=traffic)},
+        activity=demand,
     )
+
+
+def asked_of(adapters: Mapping[AdapterKey, AdapterRecord]) -> Demand:
+    """By a gateway that has named everybody once."""
+    once = {record.adapter_id: AdapterActivity(requests=1, finished=1, tokens=250) for record in adapters.values()}
+    pool = PoolActivity(requests=len(once), tokens=250 * len(once), adapters=once)
+    said = GatewayActivity(gateway_id="gateway", sequence=1, interval_s=60.0, pools={POOL: pool})
+    return fold(Demand(), said, 0.0, POLICY.demand)
 
 
 def registered(count: int, seed: int) -> dict[AdapterKey, AdapterRecord]:
@@ -100,9 +113,9 @@ def timed(adapters: Mapping[AdapterKey, AdapterRecord], count: int) -> Timed:
     first = {name: report for name, report in replicas.items() if name != f"replica-{count}"}
     fewer = {name: report for name, report in first.items() if name != "replica-7"}
     more = {**fewer, f"replica-{count}": replicas[f"replica-{count}"]}
-    memory, stored, times, written = Memory(), Stored(), [], 0
+    memory, stored, times, written, demand = Memory(), Stored(), list[float](), 0, asked_of(adapters)
     for second, those in enumerate((first, fewer, more, *[more] * _SETTLING_S), start=1):
-        known = facts(adapters, those, float(second))
+        known = facts(adapters, those, float(second), demand)
         gc.collect()
         began_s = time.thread_time()
         decision = on_tick(memory, known, stored, POLICY, 1)
@@ -118,10 +131,10 @@ def timed(adapters: Mapping[AdapterKey, AdapterRecord], count: int) -> Timed:
 def moved_share(adapters: Mapping[AdapterKey, AdapterRecord], count: int) -> float:
     """Of all placements, those that somebody is newly given when one of the replicas leaves."""
     replicas = reporting(count)
-    before = on_tick(Memory(), facts(adapters, replicas, 1.0), Stored(), POLICY, 1)
+    before = on_tick(Memory(), facts(adapters, replicas, 1.0, Demand()), Stored(), POLICY, 1)
     fewer = {name: report for name, report in replicas.items() if name != "replica-7"}
     stored = after(Stored(), before)
-    left = on_tick(before.memory, facts(adapters, fewer, 2.0), stored, POLICY, 1)
+    left = on_tick(before.memory, facts(adapters, fewer, 2.0, Demand()), stored, POLICY, 1)
     had, has = placements(before), placements(left)
     return len(has - had) / len(had)
 
