@@ -58,7 +58,7 @@ def wish_of(memory: PoolMemory, look: Look) -> Wish:
 
 
 def _beginning(desired: int, look: Look) -> str:
-    if is_merged(look.load.pool_id):
+    if is_merged(look.load.pool_id) and not desired:
         return "its customer fills a replica by itself"
     return f"{desired} replicas were there when the autoscaler began"
 

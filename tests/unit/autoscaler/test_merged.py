@@ -124,6 +124,12 @@ def test_the_least_of_a_pool_is_not_the_least_of_a_merged_one() -> None:
     assert decide_all({}, {MERGED: empty}, 0.0, ScalePolicy(min_replicas=2), CostPolicy())[MERGED].desired == 1
 
 
+def test_a_merged_replica_that_an_operator_has_started_was_there() -> None:
+    found = PoolLoad(pool_id=MERGED, replicas=replicas("merged-0"))
+    reason = decide_all({}, {MERGED: found}, 0.0, ScalePolicy(), CostPolicy())[MERGED].reason
+    assert reason == "1 replicas were there when the autoscaler began"
+
+
 def test_an_unwanted_merged_pool_is_told_so_while_it_has_replicas() -> None:
     quiet = MergedPool(pool_id=MERGED, base_pool_id=POOL, key=RECORDS["acme"].key)
     found = PoolLoad(pool_id=MERGED, replicas=replicas("m1"))
