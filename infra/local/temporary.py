@@ -39,8 +39,12 @@ class TemporaryFleet:
 
     def pid(self, name: str) -> int:
         """Of "nats", "gateway", "registry", "replica-0" … as it runs now. Raises KeyError for an unknown name."""
+        return self.pids()[name]
+
+    def pids(self) -> dict[str, int]:
+        """Of every child by its name."""
         pids: dict[str, int] = msgspec.json.decode(self.layout.pids.read_bytes())
-        return pids[name]
+        return pids
 
     def kill(self, name: str) -> int:
         """As the kernel's out-of-memory killer would: no goodbye. Returns the pid that is gone now."""

@@ -20,8 +20,17 @@ ALIAS, OTHER = "acme/big:prod", "acme/small:prod"
 
 @pytest.fixture(scope="module")
 def fleet_with_merged(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryFleet]:
-    home = tmp_path_factory.mktemp("merged")
-    with temporary_fleet(home, model=str(model_folder), demo="false", replicas="1", merged="big-1") as running:
+    """Its autoscaler gives a customer a merged replica after seconds of some traffic, and takes it away after a few."""
+    brief = {"merged_share": "0.001", "merged_hold_s": "3", "merged_quiet_s": "2", "average_s": "2"}
+    with temporary_fleet(
+        tmp_path_factory.mktemp("merged"),
+        model=str(model_folder),
+        demo="false",
+        replicas="1",
+        merged="big-1",
+        autoscale="1..1",
+        **{f"autoscaler_{name}": value for name, value in brief.items()},
+    ) as running:
         yield running
 
 
@@ -147,3 +156,19 @@ def test_when_it_is_killed_the_other_replica_answers_until_it_is_back(
     eventually(lambda: fleet_with_merged.pid("merged-0") != gone, "the supervisor to start merged-0 again")
     wait_merged(admin)
     wait_asked_of(fleet_with_merged, client, marks[ALIAS], "merged-0")
+
+
+def test_a_customer_with_much_traffic_gets_a_merged_replica_until_it_is_quiet(
+    fleet_with_merged: TemporaryFleet, client: OpenAI, marks: dict[str, str]
+) -> None:
+    def is_there() -> bool:
+        assert ask(client, OTHER) == marks[OTHER]
+        return last_replica(fleet_with_merged, "small-1") not in ("replica-0", "merged-0")
+
+    eventually(is_there, f"{OTHER} to be answered by a replica of its own")
+    its_own = last_replica(fleet_with_merged, "small-1")
+    assert {ask(client, OTHER) for _ in range(5)} == {marks[OTHER]}
+    eventually(lambda: its_own not in fleet_with_merged.pids(), f"{its_own} to go")
+    assert ask(client, OTHER) == marks[OTHER]
+    assert last_replica(fleet_with_merged, "small-1") == "replica-0"
+    assert "merged-0" in fleet_with_merged.pids(), "what the operator had merged is not the autoscaler's"
