@@ -46,6 +46,13 @@ def check_engine(engine: str) -> None:
         )
 
 
+def check_merging(share: str, engine: str) -> None:
+    """Raises CannotStart if the autoscaler is to start merged replicas, as a `share` that is not 0 says, on an engine
+    that has none: it would try for ever."""
+    if share.strip("0.") and engine != "torch":
+        raise CannotStart(f"LORAFLEET_AUTOSCALER_MERGED_SHARE needs LORAFLEET_ENGINE=torch, not {engine}.")
+
+
 def check_disk(folder: Path, needed_bytes: int = NEEDED_DISK_BYTES) -> None:
     """Raises CannotStart if the file system of `folder` has too little room."""
     free = shutil.disk_usage(folder).free

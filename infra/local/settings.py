@@ -88,7 +88,9 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
             return None
         match = _SCALE.fullmatch(self.autoscale)
         if match is None or int(match["least"]) > int(match["most"]):
-            raise ValueError(f"AUTOSCALE is {self.autoscale!r}, which does not look like 1..3")
+            raise ValueError(
+                f"AUTOSCALE is {self.autoscale!r}: say the least and the most replicas of a pool, 1 to 99, as in 1..3"
+            )
         return range(int(match["least"]), int(match["most"]) + 1)
 
     @property

@@ -22,7 +22,7 @@ from infra.local.fleet import BusLogin, FleetInputs, ProcessSpec, merged_process
 from infra.local.layout import Layout
 from infra.local.nats import options, start_nats
 from infra.local.pools import rank_classes
-from infra.local.preflight import CannotStart, check_disk, check_engine, check_port, take_lock
+from infra.local.preflight import CannotStart, check_disk, check_engine, check_merging, check_port, take_lock
 from infra.local.race import race
 from infra.local.replicas import Replicas
 from infra.local.settings import LocalSettings
@@ -68,7 +68,10 @@ async def run_fleet(run: Run) -> None:
 
 
 async def _run(run: Run) -> None:
-    check_engine(run.overrides.get("LORAFLEET_WORKER_ENGINE", run.settings.engine))
+    engine = run.overrides.get("LORAFLEET_WORKER_ENGINE", run.settings.engine)
+    check_engine(engine)
+    if run.settings.scale is not None:
+        check_merging(run.overrides.get("LORAFLEET_AUTOSCALER_MERGED_SHARE", ""), engine)
     check_disk(run.layout.home)
     _check_ports(run.settings)
     bases = await _bases(run)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.preflight import CannotStart, check_disk, check_engine, check_port, holder, take_lock
+from infra.local.preflight import CannotStart, check_disk, check_engine, check_merging, check_port, holder, take_lock
 
 
 def test_a_port_in_use_is_named_with_the_setting_that_changes_it() -> None:
@@ -33,6 +33,14 @@ def test_an_engine_without_its_package_names_the_extra_and_the_page(monkeypatch:
     check_engine("torch")
     monkeypatch.setattr("importlib.util.find_spec", {"vllm": "found"}.__getitem__)
     check_engine("vllm")
+
+
+def test_merged_replicas_that_no_autoscaler_could_start_are_refused() -> None:
+    with pytest.raises(CannotStart, match="AUTOSCALER_MERGED_SHARE needs LORAFLEET_ENGINE=torch, not timed"):
+        check_merging("0.5", "timed")
+    check_merging("0.5", "torch")
+    for never in ("", "0", "0.0"):
+        check_merging(never, "timed")
 
 
 def test_a_second_supervisor_is_told_who_the_first_is(tmp_path: Path) -> None:

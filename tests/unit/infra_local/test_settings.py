@@ -29,6 +29,16 @@ def test_a_misspelt_setting_stops_with_its_name() -> None:
         ({"MORE_POOLS": "r0x2"}, "MORE_POOLS holds 'r0x2', which does not look like r64x2"),
         ({"MORE_POOLS": "r64,r64"}, "MORE_POOLS names a pool twice"),
         ({"MERGED": "acme-1", "ENGINE": "timed"}, "MERGED needs ENGINE=torch, not timed"),
+        (
+            {"AUTOSCALE": "3..1"},
+            "AUTOSCALE is '3..1': say the least and the most replicas of a pool, 1 to 99, as in 1..3",
+        ),
+        ({"AUTOSCALE": "0..3"}, "AUTOSCALE is '0..3': say the least"),
+        ({"AUTOSCALE": "1-3"}, "AUTOSCALE is '1-3': say the least"),
+        ({"AUTOSCALE": "1..100"}, "AUTOSCALE is '1..100': say the least"),
+        ({"AUTOSCALE": "3..4"}, "REPLICAS and MORE_POOLS must begin within AUTOSCALE=3..4"),
+        ({"AUTOSCALE": "1..3", "MORE_POOLS": "r64x4"}, "REPLICAS and MORE_POOLS must begin within AUTOSCALE=1..3"),
+        ({"AUTOSCALE": "1..99", "PROBE_PORT": "65500"}, "PROBE_PORT .* is 65536"),
     ],
 )
 def test_a_choice_that_cannot_work_is_refused_before_anything_starts(variables: dict[str, str], sentence: str) -> None:
