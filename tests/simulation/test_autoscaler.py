@@ -99,7 +99,7 @@ def test_a_load_that_returns_takes_back_the_replicas_that_still_drain() -> None:
     assert any(second.decision.undrain for second in world.seconds if second.at_s >= began_s)
 
 
-def test_c66_a_gap_in_our_hearing_changes_nothing() -> None:
+def test_a_gap_in_our_hearing_changes_nothing() -> None:
     world = World(lambda now_s: 2.7 * ONE, Setup(replicas=4)).run(60)
     world.deaf = True
     world.run(60)
@@ -110,7 +110,7 @@ def test_c66_a_gap_in_our_hearing_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("silence_s", "started"), [(2, 0), (20, 0), (40, 1)])
-def test_c66_one_silent_replica_keeps_its_place_until_it_is_lost(silence_s: int, started: int) -> None:
+def test_one_silent_replica_keeps_its_place_until_it_is_lost(silence_s: int, started: int) -> None:
     world = World(lambda now_s: 2.7 * ONE, Setup(replicas=4)).run(60)
     world.replicas["r001"].silent = True
     world.run(silence_s)

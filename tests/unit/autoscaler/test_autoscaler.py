@@ -143,7 +143,7 @@ async def test_fleet_metrics_go_out_each_second_once_the_view_has_filled(stage: 
     assert (stage.pool.pool_id, stage.pool.replicas, stage.pool.ready, stage.pool.desired) == (POOL, 2, 2, 2)
 
 
-async def test_c66_a_silent_replica_is_named_and_holds_nothing_up(stage: Stage) -> None:
+async def test_a_silent_replica_is_named_and_holds_nothing_up(stage: Stage) -> None:
     await stage.start()
     await stage.seconds(2, queue_depth=1, tokens_in_flight=5_000)
     await stage.seconds(4, "r2")

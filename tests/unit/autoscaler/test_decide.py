@@ -155,7 +155,7 @@ def test_a_replica_that_a_person_drains_is_replaced_and_otherwise_left_alone() -
     assert (decision.start, decision.exist, decision.drain, decision.undrain) == (1, 3, (), ())
 
 
-def test_c66_a_silent_replica_is_no_capacity_and_keeps_its_place_until_it_is_lost() -> None:
+def test_a_silent_replica_is_no_capacity_and_keeps_its_place_until_it_is_lost() -> None:
     known = {**replicas("r1", "r2"), "r3": replica("r3", heard_at_s=-10.0)}
     load = pool(known, demand=asked(2.5))
     silent = at(15.0, load, wants(3))
@@ -168,7 +168,7 @@ def test_a_silent_replica_that_the_actuator_does_not_know_any_more_is_replaced_a
     assert at(0.0, pool(known, existing=frozenset({"r1", "r2"}), demand=asked(2.5)), wants(3)).start == 1
 
 
-def test_c66_if_most_fall_silent_it_is_our_hearing() -> None:
+def test_if_most_fall_silent_it_is_our_hearing() -> None:
     load = pool(replicas("r1", "r2", "r3", heard_at_s=-10.0), demand=asked(9.0))
     deaf = at(60.0, load, wants(3))
     assert (deaf.desired, deaf.start, deaf.remove) == (3, 0, ())
