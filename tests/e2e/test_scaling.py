@@ -1,4 +1,4 @@
-"""A fleet that grows under a load and shrinks after it, and nobody who asked it notices."""
+"""A fleet that grows under a load and shrinks after it, and nobody who asks it notices."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import pytest
 
 from infra.local.temporary import TemporaryFleet, temporary_fleet
 from loadtest.driver import drive
+from loadtest.measures import Seen
 from loadtest.workload import Shape, arrivals
 from tests.support.pipeline import Pipeline
 from tests.support.waiting import eventually
 
 ROWS = 4
-"""Of 20 tokens a second each: one replica gives 80, so a load of 200 needs three."""
-LOAD = Shape(rate_per_s=8.0, requests=160, max_tokens=25)
+"""Of 20 tokens a second each: one replica gives 80, and is to give 64."""
+FOR_FOUR = Shape(rate_per_s=11.0, requests=130, max_tokens=25)
+FOR_THREE = Shape(rate_per_s=6.0, requests=80, max_tokens=25)
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +31,8 @@ def growing(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         tmp_path_factory.mktemp("scaling"),
         model=str(model_folder),
         demo="false",
-        replicas="1",
-        autoscale="1..3",
+        replicas="2",
+        autoscale="1..4",
         engine="timed",
         max_rows=str(ROWS),
         **{f"autoscaler_{name.lower()}": value for name, value in brief.items()},
@@ -45,23 +47,64 @@ def admin(growing: TemporaryFleet) -> Iterator[Pipeline]:
         yield Pipeline(growing, http)
 
 
-def serving(admin: Pipeline) -> set[str]:
-    view = admin.admin.get("/internal/fleet").raise_for_status().json()
-    return {one["replica_id"] for one in view["replicas"] if one["ready"]}
+class Fleet:
+    """The growing fleet and a customer with three adapters."""
+
+    def __init__(self, fleet: TemporaryFleet, admin: Pipeline, folders: dict[str, Path]) -> None:
+        self.admin = admin
+        self.url = fleet.connection.url
+        self.aliases = [f"acme/scaled-{at}:prod" for at in range(3)]
+        for at, (alias, folder) in enumerate(zip(self.aliases, folders.values(), strict=False)):
+            admin.bring(folder, f"scaled-{at}", alias)
+        self.key = admin.key("acme")
+
+    def owned(self) -> dict[str, int]:
+        """How many adapters each replica that serves is to hold."""
+        view = self.admin.admin.get("/internal/fleet").raise_for_status().json()
+        return {one["replica_id"]: one["assigned"] for one in view["replicas"] if one["ready"] and not one["draining"]}
+
+    def wait(self, replicas: int, owned: int, deadline_s: float) -> dict[str, int]:
+        """Until so many serve, and so many adapters are theirs in all: nobody else's."""
+
+        def there() -> dict[str, int] | None:
+            found = self.owned()
+            return found if (len(found), sum(found.values())) == (replicas, owned) else None
+
+        what = f"{replicas} replicas to own {owned} adapters"
+        return eventually(there, what, deadline_s) or {}
+
+    def load(self, shape: Shape) -> list[Seen]:
+        seen, _ = asyncio.run(drive(self.url, self.key, list(arrivals(shape, self.aliases))))
+        return seen
 
 
-def test_one_replica_becomes_three_under_load_and_one_again_and_no_request_fails(
-    growing: TemporaryFleet, admin: Pipeline, canary_folders: dict[str, Path]
-) -> None:
-    aliases = [f"acme/scaled-{at}:prod" for at in range(3)]
-    for at, (alias, folder) in enumerate(zip(aliases, canary_folders.values(), strict=False)):
-        admin.bring(folder, f"scaled-{at}", alias)
-    key, url = admin.key("acme"), growing.connection.url
-    assert len(serving(admin)) == 1
-    with ThreadPoolExecutor(1) as client:
-        load = client.submit(lambda: asyncio.run(drive(url, key, list(arrivals(LOAD, aliases)))))
-        eventually(lambda: len(serving(admin)) == 3, "three replicas to serve", deadline_s=40.0)
-        seen, _ = load.result()
+@pytest.fixture(scope="module")
+def fleet(growing: TemporaryFleet, admin: Pipeline, canary_folders: dict[str, Path]) -> Fleet:
+    return Fleet(growing, admin, canary_folders)
+
+
+def all_served(seen: list[Seen], shape: Shape) -> None:
+    assert len(seen) == shape.requests
     assert {one.outcome for one in seen} == {"ok"}
-    assert {one.tokens for one in seen} == {LOAD.max_tokens}
-    eventually(lambda: len(serving(admin)) == 1, "one replica to be left", deadline_s=90.0)
+    assert {one.tokens for one in seen} == {shape.max_tokens}
+
+
+def test_c34_two_replicas_become_four_under_load_and_one_again_and_owners_follow(fleet: Fleet) -> None:
+    before = fleet.wait(replicas=2, owned=6, deadline_s=30.0)
+    with ThreadPoolExecutor(1) as client:
+        load = client.submit(fleet.load, FOR_FOUR)
+        grown = fleet.wait(replicas=4, owned=6, deadline_s=60.0)
+        all_served(load.result(), FOR_FOUR)
+    assert grown.keys() > before.keys()
+    assert any(count for replica_id, count in grown.items() if replica_id not in before), "nobody moved to the new ones"
+    left = fleet.wait(replicas=1, owned=3, deadline_s=90.0)
+    assert left.keys() < grown.keys()
+
+
+def test_one_replica_becomes_three_under_load_and_one_again_and_no_request_fails(fleet: Fleet) -> None:
+    fleet.wait(replicas=1, owned=3, deadline_s=30.0)
+    with ThreadPoolExecutor(1) as client:
+        load = client.submit(fleet.load, FOR_THREE)
+        eventually(lambda: len(fleet.owned()) == 3, "three replicas to serve", deadline_s=60.0)
+        all_served(load.result(), FOR_THREE)
+    fleet.wait(replicas=1, owned=3, deadline_s=90.0)
