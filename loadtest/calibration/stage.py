@@ -119,11 +119,8 @@ def staged(shape: FleetShape, home: Path, adapters: Adapters) -> Iterator[Stage]
 async def settled(stage: Stage) -> None:
     """Returns once every replica serves, has every adapter on disk, and moves none any more."""
     async with stage.admin() as http, asyncio.timeout(_DEADLINE_S):
-        for replica_id in stage.shape.replica_ids:
-            before: object = None
-            while (held := await _held(http, replica_id, len(stage.customers))) is None or held != before:
-                before = held
-                await asyncio.sleep(_STILL_S)
+        least = len(stage.customers)
+        await asyncio.gather(*(_still(http, replica_id, least) for replica_id in stage.shape.replica_ids))
 
 
 async def held_by(stage: Stage, replica_id: str) -> dict[str, str]:
@@ -133,6 +130,13 @@ async def held_by(stage: Stage, replica_id: str) -> dict[str, str]:
     tiers = {name: tier for tier in ("disk", "ram", "gpu") for name in state[f"{tier}_adapters"]}
     return {each.record.adapter_id: tiers[each.record.adapter_id] for each in stage.customers
             if each.record.adapter_id in tiers}  # fmt: skip
+
+
+async def _still(admin: httpx.AsyncClient, replica_id: str, least: int) -> None:
+    before: object = None
+    while (held := await _held(admin, replica_id, least)) is None or held != before:
+        before = held
+        await asyncio.sleep(_STILL_S)
 
 
 async def _held(admin: httpx.AsyncClient, replica_id: str, least: int) -> object:

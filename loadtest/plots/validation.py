@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from textwrap import fill
 
 import msgspec
 
 from loadtest.plots.page import Exhibit, Page, Panel, Series, Table
+
+_LABEL = 11
+"""Characters of a workload's name in a line below its bars."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +77,7 @@ def _exhibit(title: str, unit: str, compared: Sequence[Compared], pick: Callable
             ),
             Series(name="twin", kind="bars", x=places, y=tuple(value.twin for value in values)),
         ),
-        places=tuple(one.workload for one in compared),
+        places=tuple(fill(one.workload, _LABEL) for one in compared),
     )
     rows = tuple(
         (

@@ -105,7 +105,7 @@ def _arguments() -> argparse.Namespace:
     words = argparse.ArgumentParser(prog="python -m loadtest.twin_validation", description="How true is the twin?")
     words.add_argument("--model", type=Path, required=True, help="the base model's folder")
     words.add_argument("--engine", choices=sorted(CHUNK_TOKENS), default="torch")
-    words.add_argument("--seconds", type=float, default=12.0, help="of traffic in each run")
+    words.add_argument("--seconds", type=float, default=10.0, help="of traffic in each run")
     words.add_argument("--rounds", type=int, default=3, help="runs of each workload on the real fleet")
     words.add_argument("--reports", type=Path, default=REPORTS, help="the report's folder")
     words.add_argument("--plots", type=Path, default=PLOTS, help="the plots' folder")

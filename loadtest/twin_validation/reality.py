@@ -48,7 +48,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def play(plan: Plan, home: Path, adapters: Adapters, say: Say) -> tuple[Calibrated | None, list[Real]]:
     """Raises FleetDidNotStart, FleetFailed, HopFailed."""
     with staged(plan.fleet, home, adapters) as stage:
-        probed = asyncio.run(probe(stage)) if plan.calibration is not None else None
         tokenizing = asyncio.run(_tokenizing(stage))
         calibrating: list[Run] = []
         runs: dict[str, list[Played]] = {each.name: [] for each in plan.workloads}
@@ -60,6 +59,7 @@ def play(plan: Plan, home: Path, adapters: Adapters, say: Say) -> tuple[Calibrat
                 played = asyncio.run(real.run(stage, workload, tokenizing, f"run-{at}-{turn}"))
                 say(f"{workload.name}, run {turn + 1}: {_said(played.seen)}")
                 runs[workload.name].append(played)
+        probed = asyncio.run(probe(stage)) if plan.calibration is not None else None
         customers = stage.customers
     return None if probed is None else Calibrated(runs=calibrating, probed=probed), [
         Real(workload=each, shape=plan.fleet, customers=customers, runs=tuple(runs[each.name]))
