@@ -41,9 +41,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     accept_s: float = 30.0
     first_token_s: float = 60.0
     stall_s: float = 60.0
-    margin_tokens: int = 8_000
-    margin_requests: float = 2.0
+    margin_tokens: int = 6_000
+    margin_requests: float = 1.5
     spill_above: float = 0.7
+    spill_waiting: int = 2
+    """Requests that wait for a row of every owner before a replica is asked that has to fetch the adapter."""
     load_bound: float = 1.25
     strategy: Strategy = "affinity"
     overflow: Overflow = "next"
@@ -89,7 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def routing(self) -> RoutingPolicy:
         return RoutingPolicy(
             strategy=self.strategy, margin_tokens=self.margin_tokens, margin_requests=self.margin_requests,
-            bounded=self.bounded, spill_above=self.spill_above, bound=self.load_bound, overflow=self.overflow,
+            bounded=self.bounded, spill_above=self.spill_above, spill_waiting=self.spill_waiting,
+            bound=self.load_bound, overflow=self.overflow,
         )  # fmt: skip
 
     @property

@@ -15,7 +15,7 @@ class Contenders:
     """The usable seats of some pools, in order of their replicas' ids. `excluded` replicas cannot have this request;
     they count in the mean all the same, since they carry load."""
 
-    __slots__ = ("_excluded", "_limit", "_tokens", "pools", "seats")
+    __slots__ = ("_bounded", "_excluded", "_limit", "_tokens", "pools", "seats")
 
     def __init__(self, pools: Sequence[Pool], tokens: int, excluded: Set[str], policy: RoutingPolicy) -> None:
         whole = pools[0] if len(pools) == 1 else _together(pools)
@@ -23,6 +23,7 @@ class Contenders:
         self.seats: Sequence[Seat] = whole.usable
         self._excluded = excluded
         self._tokens = tokens
+        self._bounded = policy.bounded
         self._limit = math.inf
         if policy.bounded and whole.requests > policy.spill_above * whole.max_rows:
             # Consistent hashing with bounded loads, once the pools are busy enough for it to matter.
@@ -35,6 +36,14 @@ class Contenders:
     def fits(self, seat: Seat) -> bool:
         """It may have the request, and stays within the bound with it."""
         return seat.usable and seat.replica_id not in self._excluded and self.after(seat) <= self._limit
+
+    def has_room(self, seat: Seat) -> bool:
+        """It fits, and would not have to wait there for a row."""
+        return self.fits(seat) and (not self._bounded or seat.replica.requests < seat.replica.max_rows)
+
+    def waiting(self, seat: Seat) -> int:
+        """How many requests there have no row."""
+        return seat.replica.requests - seat.replica.max_rows
 
     def open(self) -> Sequence[Seat]:
         """All that may have the request."""

@@ -135,10 +135,11 @@ class Fleet:
         self._age(now_s)
         return [pool for pool_id in pool_ids if (pool := self._pools.get(pool_id)) is not None]
 
-    def resident(self, pool: Pool, adapter: AdapterKey) -> list[Seat]:
-        """The pool's seats whose replicas have the adapter in a slot, in order of their ids."""
-        named = (pool.seats.get(name) for name in sorted(self._residents.of(adapter)))
-        return [seat for seat in named if seat is not None and seat.replica.tier(adapter) == "gpu"]
+    def holders(self, pool: Pool, adapter: AdapterKey, tier: str) -> list[Seat]:
+        """The pool's seats whose replicas have the adapter in this tier, "gpu" or "ram", in order of their ids."""
+        named = sorted(name for name, found in self._residents.of(adapter).items() if found == tier)
+        seats = (pool.seats.get(name) for name in named)
+        return [seat for seat in seats if seat is not None and seat.replica.tier(adapter) == tier]
 
     def quarantined(self, adapter: AdapterKey, now_s: float) -> frozenset[str]:
         return self._quarantine.of(adapter, now_s)

@@ -21,16 +21,19 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     the adapter resident to be worth a cold load: `margin_tokens`, and as much as `margin_requests` requests like
     this one. A larger margin saves loads, a smaller one evens out the owners.
 
-    `bounded`: above `spill_above` of a pool's rows in use, no choice lifts a replica past `bound` times the mean
-    tokens in flight for its weight, while there is another choice. `overflow` says who is asked instead of owners
-    that are full or cannot be used: the next in the adapter's ranking, or the least loaded of all."""
+    `bounded`: an owner has no room once its rows are taken, while somebody else with the adapter in a slot or in RAM
+    has; and above `spill_above` of a pool's rows in use, no choice lifts a replica past `bound` times the mean tokens
+    in flight for its weight, while there is another choice. Who has the adapter nowhere is asked only once
+    `spill_waiting` requests wait for a row of every owner. `overflow` says who that is: the next in the adapter's
+    ranking, or the least loaded of all."""
 
     strategy: Strategy = "affinity"
-    margin_tokens: int = 8_000
-    margin_requests: float = 2.0
+    margin_tokens: int = 6_000
+    margin_requests: float = 1.5
     bounded: bool = True
     spill_above: float = 0.7
     bound: float = 1.25
+    spill_waiting: int = 2
     overflow: Overflow = "next"
 
     def margin_of(self, tokens: int) -> int:
@@ -77,6 +80,8 @@ RULES = {
     "first": "the first-ranked owner",
     "margin": "the lightest owner, by more than the margin",
     "spill_resident": "no owner can take it: the lightest of those that have it resident",
+    "spill_ram": "no owner can take it: the lightest of those that have it in RAM",
+    "queue": "nobody who has it has a free row: the owner for whose rows the fewest wait",
     "spill_next": "no owner can take it: the next in the ranking",
     "spill_lightest": "no owner can take it: the least loaded",
     "overloaded": "every replica is overloaded: the least loaded",

@@ -1,4 +1,4 @@
-"""Which replicas have an adapter in a slot, by adapter."""
+"""Which replicas have an adapter in a slot or in RAM, by adapter."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from services.gateway.core.replica import Replica
 from shared.messages.identity import AdapterKey
 from shared.messages.reports import Residency, ResidencyView, fold_residency
 
-_NOBODY: frozenset[str] = frozenset()
+_NOBODY: Mapping[str, str] = {}
+_WARM = ("gpu", "ram")
 
 
 class Residents:
     """The other way round than replicas say it, and kept up with what they say."""
 
     def __init__(self) -> None:
-        self._names: dict[AdapterKey, set[str]] = {}
+        self._tiers: dict[AdapterKey, dict[str, str]] = {}
 
-    def of(self, adapter: AdapterKey) -> Iterable[str]:
-        return self._names.get(adapter, _NOBODY)
+    def of(self, adapter: AdapterKey) -> Mapping[str, str]:
+        """The tier, "gpu" or "ram", by the name of each that has it in one of them."""
+        return self._tiers.get(adapter, _NOBODY)
 
     def hear(self, replica: Replica, message: Residency) -> list[AdapterKey]:
         """Fold the message into what the replica holds. Returns what it says is in a slot, if it says anything new."""
@@ -44,11 +46,11 @@ class Residents:
         after: Mapping[AdapterKey, str],
     ) -> None:
         for adapter in touched:
-            was, is_now = before.get(adapter) == "gpu", after.get(adapter) == "gpu"
-            if is_now and not was:
-                self._names.setdefault(adapter, set()).add(replica_id)
-            elif was and not is_now:
-                names = self._names[adapter]
-                names.discard(replica_id)
-                if not names:
-                    del self._names[adapter]
+            tier = after.get(adapter, "remote")
+            if tier in _WARM:
+                self._tiers.setdefault(adapter, {})[replica_id] = tier
+            elif before.get(adapter) in _WARM:
+                tiers = self._tiers[adapter]
+                del tiers[replica_id]
+                if not tiers:
+                    del self._tiers[adapter]

@@ -175,22 +175,49 @@ def _plain_affinity(fleet: PlainFleet, question: Question, policy: RoutingPolicy
     count = fleet.owner_counts.get(pool_id, OwnerCount(pool_id=pool_id))
     owner_count = count.exceptions.get(adapter_id, count.owners)
     weights = {member.replica_id: member.weight for member in fleet.memberships[pool_id].members}
-    by_name = {facts.replica_id: facts for facts in fit}
     order = rank(adapter_id, weights)
-    owners = [by_name[name] for name in order[:owner_count] if name in by_name]
+    own = order[:owner_count]
+    owners = sorted(
+        (facts for facts in fit if facts.replica_id in own), key=lambda facts: order.index(facts.replica_id)
+    )
+    roomy = [facts for facts in fit if not policy.bounded or facts.requests < facts.rows]
+    if any(facts in roomy for facts in owners):
+        return _plain_among([facts for facts in owners if facts in roomy], policy, tokens)
+    for tier, rule in (("gpu", "spill_resident"), ("ram", "spill_ram")):
+        holders = [facts for facts in roomy if facts.tier == tier]
+        if holders:
+            return min(holders, key=after).replica_id, rule
+    short = [facts for facts in owners if facts.requests - facts.rows < policy.spill_waiting]
+    if short:
+        return min(short, key=lambda facts: facts.requests - facts.rows).replica_id, "queue"
+    if policy.overflow == "next" and any(facts.replica_id not in own for facts in roomy):
+        names = [facts.replica_id for facts in roomy]
+        return next(name for name in order[owner_count:] if name in names), "spill_next"
+    if policy.overflow == "least_loaded" and roomy:
+        return min(roomy, key=after).replica_id, "spill_lightest"
     if owners:
-        for tier, rule in (("gpu", "resident"), ("ram", "ram"), ("", "first")):
-            holders = [facts for facts in owners if facts.tier == tier or not tier]
-            if holders:
-                best = min(holders, key=after) if tier == "gpu" else holders[0]
-                lightest = min(owners, key=after)
-                margin = max(policy.margin_tokens, round(policy.margin_requests * tokens))
-                if after(best) - after(lightest) > margin:
-                    return lightest.replica_id, "margin"
-                return best.replica_id, rule
+        return _plain_among(owners, policy, tokens)
     resident = [facts for facts in fit if facts.tier == "gpu"]
     if resident:
         return min(resident, key=after).replica_id, "spill_resident"
     if policy.overflow == "next":
-        return next(name for name in order[owner_count:] if name in by_name), "spill_next"
+        names = [facts.replica_id for facts in fit]
+        return next(name for name in order[owner_count:] if name in names), "spill_next"
     return min(fit, key=after).replica_id, "spill_lightest"
+
+
+def _plain_among(owners: list[Facts], policy: RoutingPolicy, tokens: int) -> tuple[str, str]:
+    def after(facts: Facts) -> float:
+        return (facts.load + tokens) / facts.weight
+
+    tier, rule = next(
+        (tier, rule)
+        for tier, rule in (("gpu", "resident"), ("ram", "ram"), ("", "first"))
+        if not tier or any(facts.tier == tier for facts in owners)
+    )
+    holders = [facts for facts in owners if facts.tier == tier or not tier]
+    best = min(holders, key=after) if tier == "gpu" else holders[0]
+    lightest = min(owners, key=after)
+    if after(best) - after(lightest) > max(policy.margin_tokens, round(policy.margin_requests * tokens)):
+        return lightest.replica_id, "margin"
+    return best.replica_id, rule

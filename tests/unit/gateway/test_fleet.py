@@ -118,10 +118,10 @@ def test_residency_counts_for_the_incarnation_that_said_it(fleet: Fleet) -> None
     assert look(fleet).replica.tier(ADAPTER) == "gpu"
     assert look(fleet).replica.tier(None) == "remote"
     [pool] = fleet.pools([POOL], 0.0)
-    assert fleet.resident(pool, ADAPTER) == [pool.seats["r0"]]
+    assert fleet.holders(pool, ADAPTER, "gpu") == [pool.seats["r0"]]
     fleet.on_report(report("r0", incarnation="r0-2"), 1.0)
     assert look(fleet).replica.tier(ADAPTER) == "remote"
-    assert fleet.resident(pool, ADAPTER) == []
+    assert fleet.holders(pool, ADAPTER, "gpu") == []
 
 
 def test_a_new_incarnation_owes_nothing(fleet: Fleet) -> None:
@@ -198,7 +198,7 @@ def test_who_has_it_in_a_slot_follows_every_kind_of_message(fleet: Fleet) -> Non
     [pool] = fleet.pools([POOL], 0.0)
 
     def resident() -> list[str]:
-        return [seat.replica_id for seat in fleet.resident(pool, ADAPTER)]
+        return [seat.replica_id for seat in fleet.holders(pool, ADAPTER, "gpu")]
 
     fleet.on_residency(samples.residency("r1", "gpu"), 0.0)
     fleet.on_residency(samples.residency("r0", "gpu"), 0.0)

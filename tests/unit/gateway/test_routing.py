@@ -105,6 +105,31 @@ def test_a_spill_goes_to_who_has_it_from_an_earlier_spill() -> None:
         assert crowd.chosen()[0] == order[2]
 
 
+def loaded(requests: int, tier: str = "remote") -> dict[str, Any]:
+    """Rows of eight, and as many tokens everywhere: nobody is past the bound."""
+    return {"requests": requests, "tier": tier, "load": 1_000}
+
+
+def test_an_owner_whose_rows_are_taken_leaves_it_to_who_has_it_at_hand() -> None:
+    full = loaded(8, "gpu")
+    assert hall(full, loaded(7, "ram"), loaded(0)).chosen() == (SECOND, "ram")
+    assert hall(full, loaded(8), loaded(7, "gpu")).chosen() == (THIRD, "spill_resident")
+    assert hall(full, loaded(8), loaded(7, "ram")).chosen() == (THIRD, "spill_ram")
+    assert hall(full, loaded(7, "ram"), loaded(0), bounded=False).chosen() == (FIRST, "resident")
+
+
+def test_it_waits_at_an_owner_until_waiting_takes_longer_than_fetching() -> None:
+    def crowded(first: int, second: int, third: int, **policy: Any) -> tuple[str, str]:
+        return hall(loaded(first, "gpu"), loaded(second), loaded(third), **policy).chosen()
+
+    assert crowded(9, 9, 0) == (FIRST, "queue")
+    assert crowded(9, 8, 0) == (SECOND, "queue")
+    assert crowded(10, 10, 7) == (THIRD, "spill_next")
+    assert crowded(10, 10, 7, overflow="least_loaded") == (THIRD, "spill_lightest")
+    assert crowded(8, 8, 7, spill_waiting=0) == (THIRD, "spill_next")
+    assert crowded(10, 10, 8) == (FIRST, "resident"), "nobody has a free row"
+
+
 def test_a_spill_may_go_to_the_least_loaded_rather_than_to_the_next() -> None:
     order = rank(ADAPTER.adapter_id, dict.fromkeys(("r0", "r1", "r2", "r3"), 1.0))
     crowd = Hall(RoutingPolicy(overflow="least_loaded"))
@@ -166,7 +191,7 @@ def test_waiting_makes_sense_as_long_as_somebody_was_not_tried() -> None:
 
 
 def test_the_margin_grows_with_the_request() -> None:
-    uneven = hall({}, {"tier": "gpu", "load": 1_900})
+    uneven = hall({}, {"tier": "gpu", "load": 1_400})
     assert uneven.chosen() == (FIRST, "margin")
     assert uneven.chosen(tokens=1_000) == (SECOND, "resident")
 

@@ -35,6 +35,7 @@ policies = st.builds(
     margin_requests=st.sampled_from([0.0, 2.0]),
     bounded=st.booleans(),
     spill_above=st.sampled_from([0.0, 0.3, 0.7]),
+    spill_waiting=st.sampled_from([0, 1, 2]),
     bound=st.sampled_from([1.0, 1.25, 2.0]),
     overflow=st.sampled_from(["next", "least_loaded"]),
 )
