@@ -26,7 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How often plans follow what replicas really hold, and what is stored is read anew, when nothing else
     changes."""
 
-    target_share: float = 0.7
+    target_share: float = 0.15
     """How much of what a replica can do one customer's traffic should take of each of its owners."""
     replica_tokens_per_s: float = 640.0
     """What a replica can do, until one has measured it."""

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from services.placement.app import PlacementPolicy
+from services.placement.core.needs import NeedPolicy
 from services.placement.core.owners import ChurnPolicy
+from services.placement.core.tick import TickPolicy
 from shared.bus.memory import MemoryBroker
 from shared.contracts.catalog import ADAPTER, ASSIGNMENT, BASE_MODEL, MEMBERSHIP, OWNER_COUNT, PRESSURE
 from shared.contracts.codec import decode
@@ -22,6 +24,8 @@ from tests.simulation.speakers import BASE_HASH, Gateway, Replica, base_model
 OWNERS = 2
 LOST_AFTER_S = 5.0
 MOVES = ChurnPolicy().moves
+POLICY = PlacementPolicy(tick=TickPolicy(need=NeedPolicy(target_share=0.7)))
+"""So large a share that owners are few, in fleets as small as these."""
 LATE_AT_MOST_S = 10.0
 """A new holder's turn has come by then, in the fleets of these tests."""
 
@@ -33,7 +37,7 @@ class World:
         self.draw = random.Random(seed)
         self.broker = MemoryBroker()
         self.clock = ManualClock()
-        self.placement = placement_on(self.broker.connect("placement"), self.clock, PlacementPolicy())
+        self.placement = placement_on(self.broker.connect("placement"), self.clock, POLICY)
         self.alive: dict[str, Replica] = {}
         self.adapters: dict[str, AdapterRecord] = {}
         self.ready_s: dict[str, float] = {}

@@ -14,10 +14,13 @@ from shared.messages.desired import Member
 
 
 class NeedPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner should have at most `target_share` of what a replica can do of one customer's traffic. One owner fewer
-    must have been enough for `hold_s`, with as much to spare that it fills only `spare` of those that stay."""
+    """An owner should have at most `target_share` of what a replica can do of one customer's traffic: about what a busy
+    replica has free, so that a customer's rise finds room. Where slots are scarce it has to make do with owners that
+    give it `slot_share` each. One owner fewer must have been enough for `hold_s`, with as much to spare that it fills
+    only `spare` of those that stay."""
 
-    target_share: float = 0.7
+    target_share: float = 0.15
+    slot_share: float = 0.7
     tokens_per_s: float = 640.0
     """Taken for what a replica can do until one has measured it."""
     hold_s: float = 60.0
@@ -41,6 +44,12 @@ def share_tokens_per_s(members: Mapping[str, Member], seen: Mapping[str, Seen], 
     reports = (seen[name].report for name, member in members.items() if member.ready)
     known = [each.capacity_tokens_per_s for each in reports if each is not None and each.capacity_tokens_per_s > 0]
     return policy.target_share * (median(known) if known else policy.tokens_per_s)
+
+
+def least_slots(need: Need, policy: NeedPolicy) -> int:
+    """How many of its owners must have it in a slot."""
+    share = min(1.0, policy.target_share / policy.slot_share)
+    return max(1, math.ceil(need.owners * share - 1e-9))
 
 
 def recall(exceptions: Mapping[str, int], now_s: float) -> dict[str, Need]:

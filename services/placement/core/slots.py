@@ -7,7 +7,7 @@ ones leaves it to the next owner: that is what spreads busy adapters that would 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,13 +15,15 @@ Owners = tuple[str, ...]
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """One adapter that should have `slots` slots among its `owners`, the first ones first."""
+    """One adapter that should have `slots` slots among its `owners`, the first ones first, and makes good use of as
+    many as `most` while others need none of them."""
 
     adapter_id: str
     pinned: bool
     heat: int
     owners: Owners
     slots: int
+    most: int = 0
 
 
 def given(busy: Iterable[Busy], slots: Mapping[str, int], before: Mapping[str, Owners]) -> dict[str, Owners]:
@@ -29,12 +31,28 @@ def given(busy: Iterable[Busy], slots: Mapping[str, int], before: Mapping[str, O
     had a slot keeps it as long as it is not a hotter one's turn; for one whose owners are all full, another moves on to
     an owner of its own that is not."""
     table = _Table(slots)
-    for one in sorted(busy, key=lambda one: (not one.pinned, -one.heat, one.adapter_id)):
+    for one in sorted(busy, key=_hottest_first):
         had = before.get(one.adapter_id, ())
         order = [name for name in one.owners if name in had] + [name for name in one.owners if name not in had]
         takers = [name for name in order if table.free.get(name, 0) > 0][: one.slots]
         table.seat(one, takers or table.room_for(one))
     return table.takers
+
+
+def backed(busy: Sequence[Busy], spare: int) -> list[Busy]:
+    """With the slots that they make good use of for the hottest, as far as `spare` ones go: their traffic can go to
+    several owners, then, and whoever has least to do gets it without loading anything."""
+    slots = {}
+    for one in sorted(busy, key=_hottest_first):
+        more = min(one.most, len(one.owners)) - one.slots
+        if 0 < more <= spare:
+            slots[one.adapter_id] = one.slots + more
+            spare -= more
+    return [msgspec.structs.replace(one, slots=slots.get(one.adapter_id, one.slots)) for one in busy]
+
+
+def _hottest_first(one: Busy) -> tuple[bool, int, str]:
+    return not one.pinned, -one.heat, one.adapter_id
 
 
 class _Table:

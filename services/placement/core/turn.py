@@ -11,13 +11,17 @@ from services.placement.core import holding, needs, pressure, slots
 from services.placement.core.catalog import Records
 from services.placement.core.heat import class_of
 from services.placement.core.holding import Asked
-from services.placement.core.needs import Needs
+from services.placement.core.needs import Need, NeedPolicy, Needs
 from services.placement.core.owners import Owners
 from services.placement.core.plan import ReplicaPlan, Share, plan_replica
 from services.placement.core.pool import PoolMemory, PoolNow, PoolPolicy
 from services.placement.core.pressure import Crowd, Thrash
 from services.placement.core.slots import Busy
 from shared.messages.desired import Member
+
+_BACKED = 2
+"""Slots for a busy adapter while there are enough."""
+_ONE = Need(1)
 
 
 def turn(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> PoolMemory:
@@ -37,7 +41,7 @@ def turn(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> PoolMemory:
     holders, late, moves = holding.held(before, now, policy, Asked(nearest, counts, touched))
     heats = {**now.heats, **{name: max(need.heat, now.heats.get(name, 0)) for name, need in needed.items()}}
     pinned = before.pinned if now.records is before.records else _pinned(now.records)
-    busy = tuple(_busy(now, holders, heats, _Wish(needed, pinned)))
+    busy = _backed(list(_busy(now, holders, heats, _Wish(needed, pinned, policy.need))), now)
     slotted = slots.given(busy, {name: member.slots for name, member in now.members.items()}, before.slotted)
     after = PoolMemory(
         nearest=nearest,
@@ -63,6 +67,7 @@ class _Wish(msgspec.Struct, frozen=True):
 
     needs: Needs
     pinned: AbstractSet[str]
+    policy: NeedPolicy
 
 
 def _needs(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> dict[str, needs.Need]:
@@ -90,8 +95,15 @@ def _busy(now: PoolNow, holders: Mapping[str, Owners], heats: Mapping[str, int],
         if record is None or record.status != "active":
             continue
         held = holders.get(name, ())
-        wanted = len(held) if record.pinned else wish.needs[name].owners if name in wish.needs else 1
-        yield Busy(name, record.pinned, heats.get(name, 0), held, wanted)
+        need, heat = wish.needs.get(name, _ONE), heats.get(name, 0)
+        wanted = len(held) if record.pinned else needs.least_slots(need, wish.policy)
+        yield Busy(name, record.pinned, heat, held, wanted, max(_BACKED, need.owners) if heat else wanted)
+
+
+def _backed(busy: list[Busy], now: PoolNow) -> tuple[Busy, ...]:
+    """With more slots for the hottest, once everybody could have one."""
+    everybody = slots.wanted(busy) + len(now.records) - len(busy)
+    return tuple(slots.backed(busy, sum(member.slots for member in now.members.values()) - everybody))
 
 
 def _pinned(records: Records) -> set[str]:

@@ -7,12 +7,12 @@ import random
 import pytest
 
 from services.placement.core.membership import observe
-from services.placement.core.needs import Need, NeedPolicy, Needs, needed, recall, share_tokens_per_s
+from services.placement.core.needs import Need, NeedPolicy, Needs, least_slots, needed, recall, share_tokens_per_s
 from services.placement.core.rates import Rate
 from tests.simulation.speakers import report
 from tests.unit.placement.test_plan import member
 
-POLICY = NeedPolicy()
+POLICY = NeedPolicy(target_share=0.7)
 SHARE = 448.0
 
 
@@ -73,3 +73,9 @@ def test_the_share_is_of_what_the_middle_replica_can_do() -> None:
     seen = {name: observe(None, report(name, capacity_tokens_per_s=each), 0.0) for name, each in capacities.items()}
     assert share_tokens_per_s(members, seen, POLICY) == pytest.approx(0.7 * 600.0)
     assert share_tokens_per_s({"silent": members["silent"]}, seen, POLICY) == pytest.approx(0.7 * 640.0)
+
+
+def test_where_slots_are_scarce_fewer_owners_must_do() -> None:
+    policy = NeedPolicy(target_share=0.1, slot_share=0.7)
+    assert [least_slots(Need(owners), policy) for owners in (1, 7, 8, 14, 15)] == [1, 1, 2, 2, 3]
+    assert least_slots(Need(5), NeedPolicy(target_share=0.9, slot_share=0.7)) == 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from services.placement.core.slots import Busy, given, wanted
+from services.placement.core.slots import Busy, backed, given, wanted
 
 
-def busy(adapter_id: str, *owners: str, heat: int = 1, slots: int = 1, pinned: bool = False) -> Busy:
-    return Busy(adapter_id, pinned, heat, owners, slots)
+def busy(adapter_id: str, *owners: str, heat: int = 1, slots: int = 1, pinned: bool = False, most: int = 0) -> Busy:
+    return Busy(adapter_id, pinned, heat, owners, slots, most)
 
 
 def test_the_hottest_get_their_first_owner_and_the_others_the_next() -> None:
@@ -32,6 +32,19 @@ def test_a_slot_is_kept_where_it_is() -> None:
 def test_somebody_moves_on_for_one_whose_owners_are_full() -> None:
     found = given([busy("a", "r1", "r2", heat=5), busy("b", "r1")], {"r1": 1, "r2": 1}, {})
     assert found == {"a": ("r2",), "b": ("r1",)}
+
+
+def test_the_hottest_get_more_slots_of_those_that_nobody_needs() -> None:
+    crowd = [busy("warm", "r1", "r2", heat=2, most=2), busy("hot", "r1", "r2", "r3", heat=5, most=3)]
+    assert backed(crowd, 0) == crowd
+    assert [one.slots for one in backed(crowd, 1)] == [2, 1]
+    assert [one.slots for one in backed(crowd, 2)] == [1, 3]
+    assert [one.slots for one in backed(crowd, 9)] == [2, 3]
+
+
+def test_nobody_gets_more_slots_than_it_has_owners_or_makes_use_of() -> None:
+    crowd = [busy("alone", "r1", most=4), busy("pinned", "r1", "r2", heat=0, slots=2, pinned=True)]
+    assert backed(crowd, 9) == crowd
 
 
 CROWDS = st.lists(

@@ -10,6 +10,7 @@ import pytest
 from services.placement.core.decide import Facts, Stored
 from services.placement.core.demand import Demand, fold
 from services.placement.core.membership import observe
+from services.placement.core.needs import NeedPolicy
 from services.placement.core.pressure import Lift, Thrash
 from services.placement.core.tick import Decision, Memory, TickPolicy, after, on_tick
 from shared.contracts.catalog import ASSIGNMENT, MEMBERSHIP, OWNER_COUNT
@@ -19,7 +20,7 @@ from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActiv
 from shared.messages.desired import AdapterRecord, AssignmentShard, PoolPressure
 from tests.simulation.speakers import POOL, adapter, report
 
-POLICY = TickPolicy()
+POLICY = TickPolicy(need=NeedPolicy(target_share=0.7))
 RECORDS = {record.key: record for record in (adapter(f"a{at}") for at in range(120))}
 
 
