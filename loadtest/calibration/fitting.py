@@ -31,6 +31,8 @@ LEAST_STEPS = 4
 
 IDLE_S = 0.005
 """So long before a request nobody else may have been on its replica: the end of a stream is told a moment later."""
+APART_S = 0.020
+"""So long before a request no other one was sent to the fleet."""
 _ROUNDS = 12
 _LEAST_S = 1e-7
 _FAR = 1.5
@@ -101,6 +103,11 @@ def lone(seen: Sequence[Seen]) -> list[Seen]:
     return [
         each for each in good if not any(_meets(each, other) for other in beside[each.replica] if other is not each)
     ]
+
+
+def apart(seen: Sequence[Seen]) -> list[Seen]:
+    """Of those that were alone, whoever came apart from all others of the fleet: no gateway had two at once."""
+    return [each for each in lone(seen) if not any(_comes_with(each, other) for other in seen if other is not each)]
 
 
 def firsts(alone: Sequence[Seen], chunk_tokens: int) -> list[First]:
@@ -191,6 +198,10 @@ def _knots(rows: Sequence[float]) -> tuple[int, ...]:
             break
         known = (*known[: poor[-1]], *known[poor[-1] + 1 :])
     return known
+
+
+def _comes_with(each: Seen, other: Seen) -> bool:
+    return each.sent_s - APART_S < other.sent_s < (each.first_s or 0.0)
 
 
 def _meets(each: Seen, other: Seen) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from loadtest.calibration.fitting import decodings, firsts, fit_steps, lone
+from loadtest.calibration.fitting import apart, decodings, firsts, fit_steps
 from loadtest.calibration.hops import fit_ways
 from loadtest.calibration.measuring import Probed, Run
 from loadtest.calibration.overheads import Between, fit_overheads, split
@@ -17,9 +17,9 @@ from loadtest.twin.timing import Timing
 def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: dict[str, str]) -> Measured:
     """Raises TooLittleSeen."""
     seen, chunk_tokens = [each for run in runs for each in run.seen], batch.chunk_tokens
-    in_company = [each for run in runs for each in lone(run.seen)]
+    in_company = [each for run in runs for each in apart(run.seen)]
     runs_seen = [some for run in runs for some in (run.seen, *([each] for each in run.alone))]
-    alone = [each for some in runs_seen for each in lone(some)]
+    alone = [each for some in runs_seen for each in apart(some)]
     found = [each for some in runs_seen for each in decodings(some, chunk_tokens)]
     steps = fit_steps(found, firsts(alone, chunk_tokens))
     table = steps.table(chunk_tokens)
@@ -36,6 +36,7 @@ def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: d
         slot_latency_s=max(0.0, ways["gpu"].latency_s - probe_s),
         slot_bytes_per_s=ways["gpu"].bytes_per_s,
         jitter_s=overheads.jitter_s,
+        in_line=True,
         **parts,
     )
     said = {
@@ -48,7 +49,7 @@ def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: d
 
 def _between(runs: Sequence[Run], probed: Probed) -> Between:
     counted = [run.first_tokens for run in runs]
-    seen = [each for run in runs for each in run.seen]
+    seen = [each for run in runs for each in apart(run.seen)]
     after_gateway = [each.ttft_s - each.gateway_ttft_s for each in seen if each.ttft_s and each.gateway_ttft_s]
     return Between(
         in_worker_s=sum(each.sum_s for each in counted) / max(1.0, sum(each.count for each in counted)),

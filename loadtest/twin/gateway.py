@@ -48,7 +48,8 @@ class Gateway:
         self._routing, self._streams = around.scenario.routing, around.scenario.streams
         timing = around.scenario.timing
         self._way_s = timing.gateway_s + timing.bus_s + timing.worker_s
-        self._jitter_s = timing.jitter_s
+        self._free_at_s = 0.0
+        self._worker_free_at_s: dict[str, float] = {}
         self._due_at_s: dict[str, float] = {}
         self._incarnations: dict[str, str] = {}
         """Of each replica, the one that reported last."""
@@ -144,11 +145,16 @@ class Gateway:
 
     def _due_s(self, replica_id: str) -> float:
         """When a request that is sent now will be there. None overtakes another one."""
+        timing = self._around.scenario.timing
         due_s = self._agenda.now_s + self._way_s
-        if self._jitter_s:
-            due_s += max(-self._way_s, self._around.draw.choice(self._jitter_s))
+        if timing.in_line:
+            self._free_at_s = max(self._agenda.now_s, self._free_at_s) + timing.gateway_s
+            begun_s = max(self._free_at_s + timing.bus_s, self._worker_free_at_s.get(replica_id, 0.0))
+            due_s = self._worker_free_at_s[replica_id] = begun_s + timing.worker_s
+        if timing.jitter_s:
+            due_s += max(-self._way_s, self._around.draw.choice(timing.jitter_s))
             due_s = self._due_at_s[replica_id] = max(due_s, self._due_at_s.get(replica_id, 0.0))
-        return due_s
+        return max(due_s, self._agenda.now_s)
 
     def _arrive(self, attempt: Attempt) -> None:
         if attempt.request.attempt is not attempt:

@@ -71,6 +71,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     worker_s: float = 0.0007
     relay_s: float = 0.0003
     jitter_s: tuple[float, ...] = ()
+    in_line: bool = False
+    """Requests pass a gateway, and then a worker, one after the other: those that come together wait for each other."""
 
 
 def _segment(axis: Sequence[int], value: int) -> int:

@@ -9,6 +9,7 @@ import pytest
 from loadtest.calibration.fitting import (
     Steps,
     TooLittleSeen,
+    apart,
     decodings,
     firsts,
     fit_steps,
@@ -94,3 +95,10 @@ def _request(name: str, *, sent_s: float, first_s: float, ended_s: float) -> See
 
 def _later(each: Seen, late_s: float) -> Seen:
     return msgspec.structs.replace(each, ended_s=each.ended_s + late_s)
+
+
+def test_whoever_came_with_another_was_not_apart_even_on_another_replica() -> None:
+    one = _request("r1", sent_s=0.0, first_s=0.1, ended_s=1.0)
+    elsewhere = msgspec.structs.replace(_request("r2", sent_s=0.01, first_s=0.1, ended_s=1.0), replica="replica-1")
+    later = msgspec.structs.replace(_request("r3", sent_s=3.0, first_s=3.1, ended_s=4.0), replica="replica-1")
+    assert [each.request_id for each in apart([one, elsewhere, later])] == ["r3"]

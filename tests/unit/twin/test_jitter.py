@@ -15,8 +15,8 @@ STEADY = Timing(steps=StepTable(base_s=0.001), gateway_s=0.010, bus_s=0.0, worke
 UNSTEADY = msgspec.structs.replace(STEADY, jitter_s=(-0.008, 0.0, 0.008))
 
 
-def _ttfts_s(timing: Timing, apart_s: float) -> list[float]:
-    calls = [Call(apart_s * at, 0, 0, 1, 1, 1, True) for at in range(200)]
+def _ttfts_s(timing: Timing, apart_s: float, count: int = 200) -> list[float]:
+    calls = [Call(apart_s * at, 0, 0, 1, 1, 1, True) for at in range(count)]
     pool = PoolShape(replicas=1, slots=4, adapter_bytes=1_000)
     outcome = Twin(Scenario(calls=lambda: calls, customers=1, for_s=60.0, pools=(pool,), timing=timing)).run()
     assert outcome.broken == ()
@@ -36,3 +36,11 @@ def test_none_overtakes_another() -> None:
     ttfts_s = _ttfts_s(UNSTEADY, 0.0001)
     first_at_s = [round(0.0001 * at + ttft_s, 9) for at, ttft_s in enumerate(ttfts_s)]
     assert first_at_s == sorted(first_at_s)
+
+
+def test_requests_that_come_together_wait_for_each_other_where_they_pass_in_line() -> None:
+    in_line = msgspec.structs.replace(STEADY, worker_s=0.004, in_line=True)
+    apart_s, together_s = _ttfts_s(in_line, 0.1), _ttfts_s(in_line, 0.0, count=20)
+    assert max(apart_s) - min(apart_s) < 0.001
+    assert abs(apart_s[0] - together_s[0]) < 1e-9
+    assert max(together_s) - min(together_s) > 18 * 0.010
