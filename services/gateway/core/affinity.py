@@ -61,7 +61,8 @@ def _among(owners: Sequence[Seat], adapter: AdapterKey, contenders: Contenders, 
     warmest = min(warmths)
     best = warmths.index(warmest)
     if warmest == 0:
-        best = min((place for place, warmth in enumerate(warmths) if warmth == 0), key=fills.__getitem__)
+        resident = [place for place, warmth in enumerate(warmths) if warmth == 0]
+        best = min(resident, key=lambda place: contenders.hurried(owners[place]))
     lightest = fills.index(min(fills))
     if fills[best] - fills[lightest] > margin_tokens:
         reason = f"lighter than the {_PLACES[warmest]} owner by more than {margin_tokens} tokens"

@@ -41,6 +41,11 @@ class Contenders:
         """It fits, and would not have to wait there for a row."""
         return self.fits(seat) and (not self._bounded or seat.replica.requests < seat.replica.max_rows)
 
+    def hurried(self, seat: Seat) -> float:
+        """How full it would be, with what was sent there since its last report counted twice: prompts are computed one
+        after the other, so that several at once wait for each other however many rows are free."""
+        return self.after(seat) + seat.replica.sends.promised_tokens / seat.weight
+
     def waiting(self, seat: Seat) -> int:
         """How many requests there have no row."""
         return seat.replica.requests - seat.replica.max_rows

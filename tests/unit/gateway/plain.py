@@ -20,6 +20,8 @@ class Facts(NamedTuple):
     pool_id: str
     weight: float
     load: int
+    sent: int
+    """Of the load, what its last report does not count."""
     requests: int
     rows: int
     tier: str
@@ -113,6 +115,7 @@ class PlainFleet:
                         pool_id=pool_id,
                         weight=member.weight,
                         load=max(0, said + sum(added) - sum(ended)),
+                        sent=sum(added),
                         requests=max(0, said_requests + len(added) - len(ended)),
                         rows=report.max_rows if report else 0,
                         tier=view.tiers.get(adapter, "remote") if known and view and adapter else "remote",
@@ -216,7 +219,7 @@ def _plain_among(owners: list[Facts], policy: RoutingPolicy, tokens: int) -> tup
         if not tier or any(facts.tier == tier for facts in owners)
     )
     holders = [facts for facts in owners if facts.tier == tier or not tier]
-    best = min(holders, key=after) if tier == "gpu" else holders[0]
+    best = min(holders, key=lambda facts: after(facts) + facts.sent / facts.weight) if tier == "gpu" else holders[0]
     lightest = min(owners, key=after)
     if after(best) - after(lightest) > max(policy.margin_tokens, round(policy.margin_requests * tokens)):
         return lightest.replica_id, "margin"

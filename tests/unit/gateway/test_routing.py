@@ -49,6 +49,16 @@ def test_of_two_resident_owners_the_lighter_is_taken() -> None:
     assert hall({"tier": "gpu", "load": 1}, {"tier": "gpu", "load": 1}).chosen() == (FIRST, "resident")
 
 
+def test_what_was_just_sent_counts_twice_among_resident_owners() -> None:
+    """Its prompt is not computed yet, and the next one would wait for it."""
+    even = hall({"tier": "gpu", "load": 1_000}, {"tier": "gpu", "load": 1_150})
+    even.fleet.sends(FIRST).sent("q", 100)
+    assert even.chosen() == (SECOND, "resident")
+    even.fleet.sends(FIRST).answered("q")
+    even.report(FIRST, load=1_100)
+    assert even.chosen() == (FIRST, "resident")
+
+
 def test_load_decides_among_all_resident_owners_of_a_hot_adapter() -> None:
     hot = hall(*({"tier": "gpu", "load": load} for load in (3, 2, 1)))
     assert hot.chosen() == (SECOND, "resident")
