@@ -85,22 +85,26 @@ class Convergence:
             return False
         return not (self._slots.empty and any(not self._slots.table.has_slot(key) for key in self._for_slots))
 
-    def plan(self) -> Plan:
-        records, tiers, table = self._registry.records, self._tiers, self._slots.table
-        files = tiers.files
-        held_keys = {*table.resident, *tiers.ram.held, *files.values()}
-        in_use = table.all_in_use.union(tiers.all_in_use, self._awaited(), self._under_way)
-        held = Held(
-            gpu=frozenset(table.resident),
-            ram=frozenset(tiers.ram.held),
-            disk=frozenset(files),
-            in_use=in_use,
-            empty_slots=table.empty,
-        )
-        leaving = frozenset(self._registry.leaving & held_keys)
+    def plan(self, held: Held) -> Plan:
+        records = self._registry.records
+        leaving = frozenset(key for key in self._registry.leaving if self._holds(key))
         sizes = {key: records[key].size_bytes for key in (*self._wanted, *leaving) if key in records}
         known = Known(size_bytes=sizes, ram_bytes={}, leaving=leaving, blocked=())
         return converge(self._wanted, held, known, self._limits)
+
+    def _held(self) -> Held:
+        tiers, table = self._tiers, self._slots.table
+        return Held(
+            gpu=frozenset(table.resident),
+            ram=frozenset(tiers.ram.held),
+            disk=frozenset(tiers.disk.held),
+            in_use=table.all_in_use.union(tiers.all_in_use, self._awaited(), self._under_way),
+            empty_slots=table.empty,
+        )
+
+    def _holds(self, key: AdapterKey) -> bool:
+        tiers = self._tiers
+        return self._slots.table.is_resident(key) or tiers.ram.holds(key) or tiers.files.get(key.digest) == key
 
     def _look(self, until_s: float) -> None:
         if self._awaited() and self._agenda.now_s < until_s:
@@ -112,10 +116,11 @@ class Convergence:
 
     def _act(self) -> None:
         self.plans += 1
-        plan = self._plan = self.plan()
+        held = self._held()
+        plan = self._plan = self.plan(held)
         self._known = self._registry.changes
         self._tiers.ram.preferred, self._tiers.disk.preferred = plan.wanted_ram, plan.wanted_disk
-        self._lacking = self._lacks(plan)
+        self._lacking = self._lacks(plan, held)
         for drop in plan.actions:
             if drop.step is Step.DROP and self._slots.vacate(drop.key) and self._tiers.drop(drop.key):
                 self.stir()
@@ -124,11 +129,10 @@ class Convergence:
             self._under_way[action.key] = action.step
             self._begin(action)
 
-    def _lacks(self, plan: Plan) -> set[AdapterKey]:
-        ram, disk = self._tiers.ram, self._tiers.disk
-        lacks = {key for key in plan.wanted_ram if not ram.holds(key)}
-        on_disk = (key for key in self._wanted if key.digest in plan.wanted_disk)
-        return lacks.union(key for key in on_disk if not disk.holds(key.digest))
+    def _lacks(self, plan: Plan, held: Held) -> set[AdapterKey]:
+        lacks = {*plan.wanted_ram}.difference(held.ram)
+        missing = plan.wanted_disk.difference(held.disk)
+        return lacks.union(key for key in self._wanted if key.digest in missing) if missing else lacks
 
     def _begin(self, action: Action) -> None:
         record = self._registry.records[action.key]
