@@ -58,7 +58,8 @@ class FileStore:
         finally:
             await asyncio.wait([taking_in])
         if size_bytes is None:
-            size_bytes = await self.put(key, outside.chunks(file), digest)
+            async with outside.chunks(file) as chunks:
+                size_bytes = await self.put(key, chunks, digest)
             await outside.forget(file)
         return size_bytes
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from io import FileIO
 from pathlib import Path
 
 from shared.store.port import StoreUnavailable
@@ -11,17 +13,19 @@ from shared.store.port import StoreUnavailable
 _CHUNK_BYTES = 1 << 20
 
 
-async def chunks(file: Path) -> AsyncIterator[bytes]:
-    """Raises StoreUnavailable."""
+@asynccontextmanager
+async def chunks(file: Path) -> AsyncIterator[AsyncIterator[bytes]]:
+    """What is in it; it is closed with the context, however far it was read. Raises StoreUnavailable."""
     try:
-        opened = await asyncio.to_thread(file.open, "rb", buffering=0)
-        try:
-            while chunk := await asyncio.to_thread(opened.read, _CHUNK_BYTES):
-                yield chunk
-        finally:
-            opened.close()
+        with file.open("rb", buffering=0) as opened:
+            yield _read(opened)
     except OSError as error:
         raise _unavailable(file, error) from error
+
+
+async def _read(opened: FileIO) -> AsyncIterator[bytes]:
+    while chunk := await asyncio.to_thread(opened.read, _CHUNK_BYTES):
+        yield chunk
 
 
 async def forget(file: Path) -> None:

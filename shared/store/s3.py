@@ -99,7 +99,8 @@ class S3Store:
 
     async def adopt(self, key: str, file: Path, digest: str) -> int:
         """See ObjectStore."""
-        size_bytes = await self.put(key, outside.chunks(file), digest)
+        async with outside.chunks(file) as chunks:
+            size_bytes = await self.put(key, chunks, digest)
         await outside.forget(file)
         return size_bytes
 

@@ -57,6 +57,7 @@ def test_a_gateway_is_granted_this_and_no_more() -> None:
         "lf.v1.reply.*.f.*",
     }
     assert {subject for subject in granted.publish if subject.startswith("lf.")} == {
+        "lf.v1.tel.gateway.activity.*",
         "lf.v1.tel.gateway.report.*",
         "lf.v1.evt.usage.recorded",
         "lf.v1.rpc.replica.generate.*",
