@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -66,24 +67,34 @@ class Ledger:
             return connection.execute(query).fetchall()
 
 
-class Killing:
-    """Ends the registry as soon as so many are accepted, and sees when it goes on."""
+class _Watch:
+    """Looks in a thread of its own, until the context ends."""
 
-    def __init__(self, fleet: TemporaryFleet, at: int) -> None:
-        self.seen: Restart | None = None
-        self._fleet = fleet
-        self._ledger = Ledger(fleet)
-        self._at = at
+    def __init__(self) -> None:
         self._over = threading.Event()
-        self._watch = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Killing:
-        self._watch.start()
+    def __enter__(self) -> Self:
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._watch.join()
+        self._thread.join()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+class Killing(_Watch):
+    """Ends the registry as soon as so many are accepted, and sees when it goes on."""
+
+    def __init__(self, fleet: TemporaryFleet, at: int) -> None:
+        super().__init__()
+        self.seen: Restart | None = None
+        self._fleet = fleet
+        self._ledger = Ledger(fleet)
+        self._at = at
 
     def _run(self) -> None:
         self._wait_for(self._at)
@@ -97,22 +108,13 @@ class Killing:
             pass
 
 
-class _Appearing:
+class _Appearing(_Watch):
     """When a file is first there, which the command makes once it knows what to do."""
 
     def __init__(self, file: Path) -> None:
+        super().__init__()
         self.at_s = time.monotonic()
         self._file = file
-        self._over = threading.Event()
-        self._watch = threading.Thread(target=self._run)
-
-    def __enter__(self) -> _Appearing:
-        self._watch.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._watch.join()
 
     def _run(self) -> None:
         while not self._file.exists() and not self._over.wait(_LOOK_S):
