@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from infra.local.layout import Layout
-from infra.local.preflight import CannotStart, holder
+from infra.local.preflight import CannotStart, WrongSetting, holder
 from infra.local.settings import read_settings, service_overrides
 from infra.local.up import Run, run_fleet
 from shared.bus.port import BusUnavailable
@@ -47,7 +47,7 @@ def run_here(serving: Callable[[], None]) -> int:
         asyncio.run(run_fleet(Run(settings=settings, layout=layout, overrides=overrides, say=say, serving=serving)))
     except (CannotStart, BusUnavailable) as error:
         say(f"cannot go on: {error}")
-        return _CANNOT
+        return _WRONG if isinstance(error, WrongSetting) else _CANNOT
     except OSError as error:
         where = error.filename or settings.home.resolve()
         say(f"cannot go on: {error.strerror or error} ({where}): free some space, or set LORAFLEET_HOME elsewhere.")

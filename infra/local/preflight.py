@@ -20,6 +20,10 @@ class CannotStart(Exception):
     """One sentence: what is wrong and what to do about it."""
 
 
+class WrongSetting(CannotStart):
+    """It is something that the operator set, and starting again would not change it."""
+
+
 def check_port(host: str, port: int, setting: str) -> None:
     """Raises CannotStart if something listens on the port, or it may not be used."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -15,13 +15,15 @@ import msgspec
 from infra.local.child import Child, clean_environment
 from infra.local.fleet import ProcessSpec
 from infra.local.layout import Layout
-from infra.local.preflight import CannotStart
+from infra.local.preflight import CannotStart, WrongSetting
 from infra.local.restarts import Deaths, on_death
 from infra.nats.credentials import write_private
 
 Say = Callable[[str], None]
 _POLL_S = 0.1
 _NOTHING = "it said nothing"
+_WRONG_SETTING = 2
+"""The exit code of a service that cannot run with its settings (`shared.runtime.service.run_main`)."""
 _STOP_GRACE_S = 30.0
 """More than gateways and replicas take to let streams finish (20 s) and to say their last word."""
 
@@ -70,13 +72,15 @@ class Supervisor:
             await asyncio.gather(*(self._wait_one(http, spec, timeout_s) for spec in specs))
 
     async def no_death(self) -> NoReturn:
-        """Raises CannotStart when a vital child dies: at the start, none is started again."""
+        """Raises CannotStart when a vital child dies: at the start, none is started again. WrongSetting, if it is for
+        what it was told."""
         while True:
             for child in self._children.values():
                 vital = child.name not in self._dispensable | self._leaving
                 if vital and (code := child.exit_code()) is not None:
                     words = child.last_words() or _NOTHING
-                    raise CannotStart(f"{child.name} ended with exit code {code} at start: {words} (log: {child.log})")
+                    kind = WrongSetting if code == _WRONG_SETTING else CannotStart
+                    raise kind(f"{child.name} ended with exit code {code} at start: {words} (log: {child.log})")
             await asyncio.sleep(_POLL_S)
 
     async def keep_alive(self) -> str:

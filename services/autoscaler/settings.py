@@ -6,6 +6,14 @@ import msgspec
 
 PREFIX = "LORAFLEET_AUTOSCALER_"
 
+_MOST_PORT = 65_535
+
+_ABOVE_0 = ("max_queue_s", "down_cooldown_s", "average_s", "start_deadline_s")
+_NOT_NEGATIVE = (
+    "up_cooldown_s", "down_step_s", "panic_s", "drain_deadline_s", "fill_s", "merged_share", "merged_hold_s",
+    "merged_quiet_s", "usd_per_replica_hour", "budget_usd_per_hour",
+)  # fmt: skip
+
 ACTUATORS = ("recommend", "process", "compose", "kubernetes")
 
 
@@ -75,10 +83,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"ACTUATOR={self.actuator} needs SCALED, a list of POOL_ID=NAME")
         if any(not all(text.partition("=")) for text in self.scaled):
             raise ValueError("SCALED must be a list of POOL_ID=NAME")
-        if min(self.merged_hold_s, self.merged_quiet_s) < 0.0:
-            raise ValueError("MERGED_HOLD_S and MERGED_QUIET_S must not be negative")
-        if min(self.merged_share, self.usd_per_replica_hour, self.budget_usd_per_hour) < 0.0:
-            raise ValueError("MERGED_SHARE, USD_PER_REPLICA_HOUR and BUDGET_USD_PER_HOUR must not be negative")
+        if not 0 <= self.probe_port <= _MOST_PORT:
+            raise ValueError(f"PROBE_PORT must be from 0 to {_MOST_PORT}, not {self.probe_port}")
+        # NaN is neither above nor below anything, so what may be is asked for, not what may not.
+        for name in _ABOVE_0:
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"{name.upper()} must be above 0, not {getattr(self, name):g}")
+        for name in _NOT_NEGATIVE:
+            if not getattr(self, name) >= 0.0:
+                raise ValueError(f"{name.upper()} must not be negative, and is {getattr(self, name):g}")
 
     @property
     def names(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pytest
 from infra.local.child import Child, clean_environment
 from infra.local.fleet import ProcessSpec
 from infra.local.layout import Layout
-from infra.local.preflight import CannotStart
+from infra.local.preflight import CannotStart, WrongSetting
 from infra.local.restarts import Deaths
 from infra.local.supervisor import Supervisor
 from tests.conftest import Within
@@ -142,6 +142,19 @@ async def test_a_child_that_dies_at_start_is_named_with_its_last_words(layout: L
     supervisor.start_service(spec)
     async with within(20):
         with pytest.raises(CannotStart, match=r"gateway ended with exit code 1 at start: .*services\.nowhere"):
+            await supervisor.no_death()
+    await supervisor.stop()
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "much"])
+async def test_a_child_that_was_told_what_cannot_work_is_no_other_death(
+    layout: Layout, within: Within, value: str
+) -> None:
+    supervisor = Supervisor(layout, lambda line: None)
+    env = {"LORAFLEET_AUTOSCALER_UTILISATION": value}
+    supervisor.start_service(ProcessSpec(name="autoscaler", module="services.autoscaler", env=env, ready_url=NOWHERE))
+    async with within(20):
+        with pytest.raises(WrongSetting, match=r"autoscaler ended with exit code 2 at start: .*UTILISATION"):
             await supervisor.no_death()
     await supervisor.stop()
 
