@@ -118,6 +118,12 @@ class ReplicaSummary(msgspec.Struct, frozen=True, kw_only=True):
     disk: int
     adapters: tuple[ResidencyEntry, ...] = ()
     report_age_s: float = 0.0
+    kv_used_tokens: int = 0
+    kv_total_tokens: int = 0
+    """0: it does not say how much its KV cache holds."""
+    warming: bool = False
+    to_warm: int = 0
+    gpu_kind: str = ""
 
 
 class FleetView(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,6 +58,17 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     capacity_tokens_per_s: float = 0.0
     """Completion tokens a second with every row taken, and prompts as they came lately, by its own steps. 0: not
     known yet."""
+    kv_used_tokens: int = 0
+    """Of the KV cache, in whole blocks that somebody uses; prefixes that are only kept do not count."""
+    kv_total_tokens: int = 0
+    """What the KV cache holds, in whole blocks. 0: it does not say, and `kv_used_tokens` means nothing."""
+    warming: bool = False
+    """It can serve, and would rather have the adapters that placement wants in its slots first: requests go to others
+    while there are any. Never for longer than its deadline."""
+    to_warm: int = 0
+    """How many of those adapters are still to come; 0 while it warms: it has not been told yet which."""
+    gpu_kind: str = ""
+    """The kind of accelerator, in the words of `LORAFLEET_PLACEMENT_GPU_RATES`; "": it does not say."""
 
 
 class ResidencyEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +131,9 @@ class PoolMetrics(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_hour: float = 0.0
     usd_per_million_tokens: float | None = None
     """What the last minutes' completion tokens cost; None without any."""
+    kv_used_tokens: int = 0
+    kv_total_tokens: int = 0
+    """Of the replicas that say how much their KV cache holds; 0: none does."""
 
 
 class FleetMetrics(msgspec.Struct, frozen=True, kw_only=True):
