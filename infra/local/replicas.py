@@ -7,7 +7,7 @@ from itertools import count
 from typing import Protocol
 
 from infra.local.fleet import FleetInputs, ProcessSpec, replica
-from shared.messages.pools import merged_pool_id
+from shared.messages.pools import base_of, is_merged, merged_pool_id
 from shared.supervision import AskReplicas, ReplicasTold
 
 Say = Callable[[str], None]
@@ -66,9 +66,13 @@ class Replicas:
     def _at_pool(self, ask: AskReplicas) -> int | None:
         for at, pool_id in enumerate(self._pool_ids):
             own = merged_pool_id(pool_id, ask.merged_digest) if ask.merged_id else pool_id
-            if ask.pool_id == own:
+            if ask.pool_id == own or self._has_started(ask.pool_id, base=pool_id):
                 return at
         return None
+
+    def _has_started(self, pool_id: str, *, base: str) -> bool:
+        """Merged replicas, of which whoever asks may no longer know the adapter: they can still be stopped."""
+        return base_of(pool_id) == base and pool_id in self._pool_of.values()
 
     def _running(self, pool_id: str) -> tuple[str, ...]:
         known = self._children.names()
@@ -88,6 +92,8 @@ class Replicas:
 
     def _add(self, ask: AskReplicas, at_pool: int) -> None:
         """A name that was used before comes back with the adapters that are still on its disk."""
+        if is_merged(ask.pool_id) and not ask.merged_id:
+            return
         for _ in range((ask.desired or 0) - len(self._running(ask.pool_id))):
             spec = replica(self._inputs, at_pool, self._free_place(), ask.merged_id)
             self._pool_of[spec.name] = ask.pool_id

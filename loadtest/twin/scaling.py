@@ -106,7 +106,7 @@ class Autoscaling:
             self._merged, market, self._agenda.now_s, self._scaling.merged, self._windows
         )  # fmt: skip
         for pool_id, merged in self._merged.items():
-            if pool_id not in self._pools and merged.wanted:
+            if pool_id not in self._pools and merged.wanted and merged.key is not None:
                 customer = self._book.number_of(merged.key.adapter_id)
                 shape = msgspec.structs.replace(self._pools[merged.base_pool_id], merged=customer, odd=())
                 self._pools[pool_id] = shape

@@ -55,6 +55,10 @@ class Carrier:
         """It was asked about and has not been answered yet."""
         return pool_id in self._pools and pool_id not in self._existing
 
+    def is_known(self, pool_id: str) -> bool:
+        """The actuator has said which replicas of it there are, if any."""
+        return self._existing.get(pool_id) is not None
+
     def removal_order(self, pool_id: str) -> tuple[str, ...] | None:
         existing = self._existing.get(pool_id)
         return None if existing is None else self._actuator.removal_order(self._pools[pool_id], existing)

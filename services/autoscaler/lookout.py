@@ -13,7 +13,7 @@ from services.autoscaler.core.fleet import merged_loads
 from services.autoscaler.core.fold import loads
 from services.autoscaler.core.load import PoolLoad
 from services.autoscaler.core.memory import PoolDecision, PoolMemory
-from services.autoscaler.core.merged import Market, MergedPolicy, MergedPool, merged_pools, recalled
+from services.autoscaler.core.merged import Market, MergedPolicy, MergedPool, merged_pools, orphaned, recalled
 from services.autoscaler.core.orders import PoolSpec, ScaleOrder
 from services.autoscaler.core.policy import ScalePolicy
 from services.autoscaler.io.heard import Heard
@@ -88,6 +88,10 @@ class Lookout:
     def _with_merged(
         self, pools: Mapping[str, PoolLoad], memories: Mapping[str, PoolMemory], now_s: float
     ) -> dict[str, PoolLoad]:
+        # Level-triggered: whatever was missed, a merged pool that is nobody's is found at every look, and goes.
+        for pool_id in memories.keys() | pools.keys():
+            if is_merged(pool_id) and pool_id not in self._merged and self.carrier.is_known(pool_id):
+                self._merged[pool_id] = orphaned(pool_id)
         rates = {pool_id: memory.pace.rate for pool_id, memory in memories.items() if not is_merged(pool_id)}
         market = Market(customers=self.heard.customers, rates=rates, records=self.heard.records)
         self._merged = merged_pools(self._merged, market, now_s, self._policy.merged, self._policy.windows)

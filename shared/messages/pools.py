@@ -20,6 +20,11 @@ def is_merged(pool: str) -> bool:
     return "-m" in pool
 
 
+def base_of(pool: str) -> str:
+    """The pool whose adapter a merged one has in its base; any other is its own."""
+    return pool.partition("-m")[0]
+
+
 def smallest_rank_class(rank: int, rank_classes: Sequence[int]) -> int | None:
     """The smallest class that holds `rank`, or None if it fits none."""
     return min((limit for limit in rank_classes if limit >= rank), default=None)

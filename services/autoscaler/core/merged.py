@@ -12,7 +12,7 @@ from services.autoscaler.core.load import Demand
 from shared.messages.activity import GatewayActivity
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
-from shared.messages.pools import merged_pool_id
+from shared.messages.pools import base_of, merged_pool_id
 from shared.messages.usage import BASE
 
 Customers = Mapping[tuple[str, str], Tally]
@@ -38,11 +38,12 @@ class MergedPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class MergedPool(msgspec.Struct, frozen=True, kw_only=True):
     """One customer's own pool. `since_s` is since when its traffic has been on the other side of the threshold:
     high before the pool is wanted, low once it is. `demand` is all that the customer asks for, wherever it is served.
+    Without a `key` its adapter was retired while nobody looked, and what is left of the pool is to go.
     """
 
     pool_id: str
     base_pool_id: str
-    key: AdapterKey
+    key: AdapterKey | None
     wanted: bool = False
     since_s: float | None = None
     demand: Demand = Demand()
@@ -61,7 +62,7 @@ def customers_after(
     for pool_id, activity in said.pools.items():
         for adapter_id, one in activity.adapters.items():
             if adapter_id != BASE:
-                who = (pool_id.partition("-m")[0], adapter_id)
+                who = (base_of(pool_id), adapter_id)
                 after[who] = heard(after.get(who), of_adapter(one), said.interval_s, now_s, policy)
     return after
 
@@ -102,9 +103,14 @@ def recalled(pool_id: str, record: AdapterRecord, *, wanted: bool) -> MergedPool
     return MergedPool(pool_id=pool_id, base_pool_id=record.pool_id, key=record.key, wanted=wanted)
 
 
+def orphaned(pool_id: str) -> MergedPool:
+    """A merged pool that was there before a restart, and whose adapter is no longer on record."""
+    return MergedPool(pool_id=pool_id, base_pool_id=base_of(pool_id), key=None)
+
+
 def _judged(pool: MergedPool, market: Market, now_s: float, policy: MergedPolicy) -> MergedPool:
     rate = market.rates.get(pool.base_pool_id, 0.0)
-    gone = market.records.get(pool.key.adapter_id) is None
+    gone = pool.key is None or market.records.get(pool.key.adapter_id) is None
     if gone or not rate:
         return msgspec.structs.replace(pool, wanted=pool.wanted and not gone, since_s=None)
     share = pool.demand.requests_per_s * pool.demand.tokens_per_request / rate

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from services.autoscaler.core.merged import MergedPolicy
 from services.autoscaler.lookout import AutoscalerPolicy
-from shared.contracts.catalog import ADAPTER, SCALE_WISH
+from shared.contracts.catalog import ADAPTER, DRAIN, SCALE_WISH
 from shared.messages.desired import ScaleWish
 from shared.messages.identity import key_of
 from shared.messages.pools import merged_pool_id
-from tests.simulation.speakers import POOL, adapter
+from tests.simulation.speakers import POOL, Replica, adapter
 from tests.support.paper_actuator import PaperActuator
 from tests.unit.autoscaler.test_autoscaler import Stage
 
@@ -58,5 +58,31 @@ async def test_a_merged_pool_is_not_forgotten_while_nobody_can_say_who_is_left_o
     actuator.broken = ""
     await stage.seconds(300)
     assert actuator.there[merged] == set()
+    assert await stage.console.state(SCALE_WISH).get(merged) is None
+    await stage.autoscaler.stop()
+
+
+async def test_what_is_left_of_an_adapter_that_was_retired_during_a_restart_goes() -> None:
+    """Its record, by which the pool would be known, is gone before the new autoscaler looks."""
+    actuator = PaperActuator()
+    stage = Stage(actuator, AutoscalerPolicy(merged=MergedPolicy(enabled=True)))
+    record = adapter("acme")
+    merged = merged_pool_id(POOL, record.digest)
+    actuator.there = {POOL: {"r1"}, merged: {"r2"}}
+    await stage.broker.connect("registry").state(ADAPTER).put(record, key_of("acme"))
+    await stage.bus.state(SCALE_WISH).put(ScaleWish(pool_id=merged, desired=1, reason="it is busy"), merged)
+    stage.replicas["r2"] = Replica(stage.broker.connect("replica_worker"), "r2", pool_id=merged)
+    await stage.start()
+    await stage.seconds(5)
+    assert actuator.there[merged] == {"r2"}
+    await stage.autoscaler.stop()
+    await stage.broker.connect("registry").state(ADAPTER).delete(key_of("acme"))
+    await stage.restart()
+    await stage.seconds(6)
+    assert "r2" in {entry.ids[0] for entry in await stage.console.state(DRAIN).entries() if entry.value}
+    stage.draining = {"r2"}
+    await stage.seconds(10)
+    assert (actuator.there[POOL], actuator.there[merged]) == ({"r1"}, set())
+    await stage.seconds(310, "r2")
     assert await stage.console.state(SCALE_WISH).get(merged) is None
     await stage.autoscaler.stop()

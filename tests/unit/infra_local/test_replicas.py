@@ -114,6 +114,16 @@ def test_a_merged_replica_is_of_the_pool_that_its_adapter_comes_from() -> None:
     assert running(replicas) == ("replica-0",)
 
 
+def test_a_merged_replica_can_be_stopped_by_whoever_no_longer_knows_its_adapter() -> None:
+    children = Remembered("replica-0")
+    replicas, merged = fleet(children), merged_pool_id(POOL, DIGEST)
+    replicas.answer(AskReplicas(pool_id=merged, desired=1, merged_id="ad-1", merged_digest=DIGEST))
+    assert running(replicas, merged) == ("replica-1",)
+    told = replicas.answer(AskReplicas(pool_id=merged, desired=2, remove=("replica-1",)))
+    assert (told.known, told.replica_ids, children.leaving) == (True, (), {"replica-1"})
+    assert children.names() == {"replica-0", "replica-1"}
+
+
 def test_what_an_operator_had_merged_is_not_the_autoscalers_to_stop() -> None:
     children = Remembered("replica-0", "merged-0")
     replicas = fleet(children, merged=("big-1",))
