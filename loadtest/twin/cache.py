@@ -30,6 +30,16 @@ class Cache:
         """Not all that run can have what they may come to need."""
         return self._reserved > self._blocks
 
+    @property
+    def total_tokens(self) -> int:
+        return self._blocks * BLOCK_TOKENS
+
+    def used_tokens(self, running: Collection[Sequence], produced: Produced) -> int:
+        """In whole blocks, those of the token that is being computed included; what is only kept for those that come
+        back does not count."""
+        decoding = sum(blocks_for(each.prompt_tokens + produced(each)) for each in running if each.since_step >= 0)
+        return BLOCK_TOKENS * (decoding + sum(self._held(each, produced) for each in running if each.since_step < 0))
+
     def begin(self) -> None:
         """A step is planned: nobody has got anything for it yet."""
         self._covered = {}

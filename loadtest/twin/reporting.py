@@ -40,6 +40,7 @@ class Reporter:
             assignment_epoch=replica.convergence.assignment.epoch, weight=body.weight, golden="unchecked",
             queued_tokens=replica.dispatcher.turns.queued_tokens,
             capacity_tokens_per_s=batch.step_time.tokens_per_s(batch.shape.max_rows, batch.prompt_time.s_per_token),
+            kv_used_tokens=batch.rows.kv_used_tokens, kv_total_tokens=batch.rows.kv_total_tokens,
         )  # fmt: skip
 
 

@@ -35,6 +35,14 @@ class Rows:
     def decoding(self) -> int:
         return len(self.running) - len(self.prefilling)
 
+    @property
+    def kv_used_tokens(self) -> int:
+        return self._cache.used_tokens(self.running, self._produced)
+
+    @property
+    def kv_total_tokens(self) -> int:
+        return self._cache.total_tokens
+
     def admit(self) -> None:
         while self.waiting and len(self.running) < self._shape.max_rows:
             sequence = self.waiting[0]

@@ -113,7 +113,7 @@ class StreamCases:
         await subject.answers(greedy("last", prompt_of(1), max_tokens=1))
         figures = subject.engine.load_figures()
         assert (figures.running, figures.waiting, figures.tokens_in_flight) == (0, 0, 0)
-        assert figures.kv_bytes_used == 0
+        assert (figures.kv_bytes_used, figures.kv_used_tokens) == (0, 0)
 
     async def test_an_aborted_id_can_be_used_again(self, subject: Subject) -> None:
         subject.engine.submit(greedy("again", prompt_of(1), max_tokens=400))
@@ -160,6 +160,7 @@ class StreamCases:
         assert figures.running == 2
         assert figures.tokens_in_flight == 10 + 100 + 20 + 100
         assert figures.kv_bytes_used > 0
+        assert 0 < figures.kv_used_tokens <= subject.info.kv_tokens
         assert figures.steps > 0
         assert figures.tokens_per_s > 0
 

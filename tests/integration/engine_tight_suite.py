@@ -36,7 +36,7 @@ class TightCases:
             assert [token.position for token in tokens] == list(range(request.max_tokens))
         assert pauses(subject.log, [request.request_id for request in requests]) > 0, "nobody ever had to give way"
         figures = subject.engine.load_figures()
-        assert (figures.running, figures.waiting, figures.kv_bytes_used) == (0, 0, 0)
+        assert (figures.running, figures.waiting, figures.kv_bytes_used, figures.kv_used_tokens) == (0, 0, 0, 0)
 
     async def test_c23_who_leaves_while_others_wait_for_room_holds_nothing(self, subject: Subject) -> None:
         for number in range(LOAD):

@@ -81,6 +81,8 @@ def replica_load(heard: HeardReplica, weight: float | None = None) -> ReplicaLoa
         slots=report.slots,
         slots_busy=report.slots_busy,
         max_rows=report.max_rows,
+        kv_used_tokens=report.kv_used_tokens,
+        kv_total_tokens=report.kv_total_tokens,
         weight=report.weight if weight is None else weight,
     )
 

@@ -26,12 +26,20 @@ class ReplicaLoad(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 0
     slots_busy: int = 0
     max_rows: int = 0
+    kv_used_tokens: int = 0
+    kv_total_tokens: int = 0
+    """0: it says nothing of its KV cache, and is neither full nor empty."""
     weight: float = 1.0
     """Its share of the pool's adapters, as ranking sees it."""
 
     @property
     def empty(self) -> bool:
         return self.running == 0 and self.queue_depth == 0
+
+    @property
+    def kv_share(self) -> float:
+        """How full its KV cache is, 0 to 1; 0 of one that says nothing of it."""
+        return min(1.0, self.kv_used_tokens / self.kv_total_tokens) if self.kv_total_tokens else 0.0
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     running: float = 0.0
     held_tokens: float = 0.0
     slots_share: float = 0.0
+    kv_filled: float = 0.0
+    """KV caches, of those that say how full theirs is: 1.5 are one that is full and one that is half full."""
 
 
 class DayShape(msgspec.Struct, frozen=True, kw_only=True):

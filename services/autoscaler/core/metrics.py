@@ -39,6 +39,8 @@ def pool_metrics(
         late_share=load.demand.late_share,
         usd_per_hour=usd,
         usd_per_million_tokens=usd_per_million_tokens(usd, _tokens_per_s(load, heard)),
+        kv_used_tokens=sum(replica.kv_used_tokens for replica in heard if replica.kv_total_tokens),
+        kv_total_tokens=sum(replica.kv_total_tokens for replica in heard),
     )
 
 

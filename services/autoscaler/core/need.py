@@ -70,7 +70,7 @@ def needs_of(now: Situation, floor: Need = NOTHING) -> Needs:
     """Replicas for this load. `floor` is what the same time of day needed."""
     demand = now.load.demand
     asked, rows = _by_demand(now, demand.requests_per_s), _by_rows(now)
-    symptoms = [_by_queue(now), _by_tokens(now), _by_slots(now), _by_lateness(now)]
+    symptoms = [_by_queue(now), _by_tokens(now), _by_kv(now), _by_slots(now), _by_lateness(now)]
     if asked is NOTHING:
         symptoms.append(rows)
     return Needs(
@@ -148,10 +148,27 @@ def _by_rows(now: Situation) -> Need:
 
 
 def _by_tokens(now: Situation) -> Need:
-    per_replica = now.policy.tokens_in_flight_per_replica
+    usual = now.policy.tokens_in_flight_per_replica
+    hold = [max(usual, replica.kv_total_tokens) for replica in now.roster.serving]
+    per_replica = sum(hold) / len(hold) if hold else usual
     return Need(
         replicas=now.pace.held_tokens / per_replica,
-        reason=f"{now.pace.held_tokens:.0f} tokens in flight at {per_replica} a replica",
+        reason=f"{now.pace.held_tokens:.0f} tokens in flight at {per_replica:.0f} a replica",
+    )
+
+
+def _by_kv(now: Situation) -> Need:
+    """By those that say how full their KV cache is. The others count for nothing, but keep their places once the former
+    are too full."""
+    telling = sum(replica.kv_total_tokens > 0 for replica in now.roster.heard)
+    if not telling:
+        return NOTHING
+    filled, pressure = now.pace.kv_filled, now.policy.kv_pressure
+    full_enough = filled / pressure > telling
+    silent = sum(not replica.kv_total_tokens for replica in now.roster.serving) if full_enough else 0
+    return Need(
+        replicas=filled / pressure + silent,
+        reason=f"{100 * filled / telling:.0f} % of the KV cache is in use, at {100 * pressure:.0f} % a replica",
     )
 
 

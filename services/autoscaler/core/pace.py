@@ -22,6 +22,7 @@ def paced(before: Pace, roster: Roster, expected_rate: float, now_s: float, poli
         running=_mix(before.running, sum(replica.running for replica in roster.heard), kept),
         held_tokens=_mix(before.held_tokens, sum(_held_tokens(replica) for replica in roster.heard), kept),
         slots_share=_mix(before.slots_share, busy / slots if slots else 0.0, kept),
+        kv_filled=_mix(before.kv_filled, sum(replica.kv_share for replica in roster.heard), kept),
     )
 
 

@@ -36,7 +36,10 @@ class NeedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Within how long a queue should be gone. Much shorter, and a queue that built up while replicas started would be
     answered with replicas that nobody needs once it is worked off."""
     tokens_in_flight_per_replica: int = 64_000
-    """32 rows of 2,000 tokens: what a replica's KV memory is laid out for."""
+    """32 rows of 2,000 tokens: what a replica may have promised, or as much as its KV cache holds if it says that it
+    holds more. One that holds less is judged by how full it is: promises are more than what is produced in the end."""
+    kv_pressure: float = 0.8
+    """Of the KV cache. Those who run grow into the rest; without any, the youngest is thrown out and computed again."""
     slot_pressure: float = 0.9
     late_share: float = 0.05
     """The objective is a p95: one first token in twenty may be late."""

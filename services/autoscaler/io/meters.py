@@ -21,6 +21,7 @@ class Meters:
         self._draining = metrics.gauge("draining_replicas", "Replicas that the autoscaler drains.", _POOL)
         self._queue_s = metrics.gauge("queue_seconds", "How long a pool's waiting work would take.", _POOL)
         self._tokens = metrics.gauge("tokens_in_flight", "Tokens a pool has promised.", _POOL)
+        self._kv = metrics.gauge("kv_used_share", "How full a pool's KV caches are, of those that say so.", _POOL)
         self._rate = metrics.gauge("tokens_per_second", "Tokens a pool produces.", _POOL)
         self._capacity = metrics.gauge("capacity_tokens_per_second", "Tokens a pool could produce.", _POOL)
         self._late = metrics.gauge("late_first_token_share", "First tokens after the objective, lately.", _POOL)
@@ -32,7 +33,7 @@ class Meters:
         self._failures = metrics.counter("actuator_failures_total", "Orders that could not be carried out.", _POOL)
         self._of_pools = (
             self._desired, self._exist, self._ready, self._pending, self._draining, self._queue_s, self._tokens,
-            self._rate, self._capacity, self._late, self._usd, self._usd_tokens,
+            self._kv, self._rate, self._capacity, self._late, self._usd, self._usd_tokens,
         )  # fmt: skip
 
     def leads(self, epoch: int) -> None:
@@ -69,6 +70,9 @@ class Meters:
         self._pending.labels(pool.pool_id).set(pool.pending)
         self._queue_s.labels(pool.pool_id).set(pool.queue_s)
         self._tokens.labels(pool.pool_id).set(pool.tokens_in_flight)
+        # Without a word about it, no share is shown rather than an empty cache.
+        share = pool.kv_used_tokens / pool.kv_total_tokens if pool.kv_total_tokens else float("nan")
+        self._kv.labels(pool.pool_id).set(share)
         self._rate.labels(pool.pool_id).set(pool.tokens_per_s)
         self._capacity.labels(pool.pool_id).set(pool.capacity_tokens_per_s)
         self._late.labels(pool.pool_id).set(pool.late_share)

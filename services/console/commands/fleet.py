@@ -11,7 +11,7 @@ from services.console.io.chat import Door
 from shared.messages.pools import is_merged
 
 _REPLICA_COLUMNS = (
-    "replica_id", "state", "pool_id", "running", "queue_depth", "tokens_in_flight", "slots", "gpu", "ram", "disk",
+    "replica_id", "state", "pool_id", "running", "queue_depth", "tokens_in_flight", "kv", "slots", "gpu", "ram", "disk",
 )  # fmt: skip
 _TIERS = ("gpu", "ram", "disk")
 
@@ -19,7 +19,7 @@ _TIERS = ("gpu", "ram", "disk")
 def status(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     """Every replica, then every adapter with the tier it sits in on each replica."""
     view: dict[str, Any] = admin.get("/internal/fleet")
-    replicas = [{**replica, "state": _state(replica)} for replica in view["replicas"]]
+    replicas = [{**replica, "state": _state(replica), "kv": _kv(replica)} for replica in view["replicas"]]
     if arguments.json:
         out.record(view, "")
         return
@@ -51,6 +51,12 @@ def _state(replica: dict[str, Any]) -> str:
     if not replica["ready"]:
         return f"not ready: {replica['reason']}"
     return "ready (merged)" if is_merged(replica["pool_id"]) else "ready"
+
+
+def _kv(replica: dict[str, Any]) -> str:
+    """How full its KV cache is, if it says so."""
+    total = replica.get("kv_total_tokens", 0)
+    return f"{100 * replica['kv_used_tokens'] / total:.0f} %" if total else ""
 
 
 def _holdings(replicas: list[dict[str, Any]]) -> list[dict[str, str]]:

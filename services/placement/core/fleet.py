@@ -69,6 +69,11 @@ def _summary(facts: Facts, standing: Standing, plan: ReplicaPlan | None, listed:
         disk=tiers.count("disk"),
         adapters=_entries(held, listed),
         report_age_s=round(facts.real_s - seen.heard_at_s, 3),
+        kv_used_tokens=report.kv_used_tokens if report else 0,
+        kv_total_tokens=report.kv_total_tokens if report else 0,
+        warming=report.warming if report else False,
+        to_warm=report.to_warm if report else 0,
+        gpu_kind=report.gpu_kind if report else "",
     )
 
 

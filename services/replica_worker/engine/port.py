@@ -186,3 +186,5 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_used: int
     steps: int
     tokens_per_s: float
+    kv_used_tokens: int = 0
+    """Of `EngineInfo.kv_tokens`, in whole blocks; what is only kept for a prefix that may come again does not count."""

@@ -58,6 +58,16 @@ def test_c73_a_symptom_is_not_believed_while_replicas_start_nor_until_they_have_
     assert at(90.0, both, settling.memory).desired == 4
 
 
+def test_a_filled_kv_pool_scales_up_with_that_reason_and_a_silent_one_does_not_fool_it() -> None:
+    full = replicas("r1", kv_used_tokens=62_000, kv_total_tokens=64_000)
+    decision = for_seconds(3, pool(full, demand=asked(0.5)), wants(1))
+    assert (decision.desired, decision.start) == (2, 1)
+    assert decision.reason == "97 % of the KV cache is in use, at 80 % a replica"
+    for figures in ({}, {"kv_used_tokens": 62_000}):
+        silent = for_seconds(3, pool(replicas("r1", **figures), demand=asked(0.5)), wants(1))
+        assert silent.desired == 1
+
+
 def test_a_pool_whose_replicas_have_never_come_up_for_weeks_is_still_tried() -> None:
     memory = wants(1, failed_starts=2_000, waiting={"r1": 0.0})
     decision = at(200.0, pool({}, existing=frozenset({"r1"})), memory)

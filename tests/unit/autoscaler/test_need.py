@@ -78,6 +78,26 @@ def test_tokens_and_slots_are_limits_of_their_own() -> None:
     assert (found.symptom.replicas, found.symptom.reason) == (2.0, "94 % of the slots are busy")
 
 
+def test_a_replica_that_holds_more_may_have_promised_more() -> None:
+    mixed = {**replicas("r1", kv_total_tokens=136_000), **replicas("r2", kv_total_tokens=4_000)}
+    found = needs(pool(mixed, demand=asked(1.0)), held_tokens=200_000.0)
+    assert (found.symptom.replicas, found.symptom.reason) == (2.0, "200000 tokens in flight at 100000 a replica")
+
+
+def test_full_kv_caches_ask_for_room_to_grow() -> None:
+    found = needs(pool(replicas("r1", "r2", kv_total_tokens=64_000), demand=asked(1.0)), kv_filled=1.92)
+    reason = "96 % of the KV cache is in use, at 80 % a replica"
+    assert (found.symptom.replicas, found.symptom.reason) == (pytest.approx(2.4), reason)
+
+
+def test_who_says_nothing_of_its_kv_cache_is_neither_full_nor_empty() -> None:
+    silent = replicas("r1", "r2", "r3")
+    assert needs(pool(silent, demand=asked(0.5)), kv_filled=2.0).symptom.replicas == 0.0
+    beside = {**silent, **replicas("r4", kv_total_tokens=64_000)}
+    assert needs(pool(beside, demand=asked(0.5)), kv_filled=1.0).symptom.replicas == 3 + 1 / 0.8
+    assert needs(pool(beside, demand=asked(0.5)), kv_filled=0.4).symptom.replicas == 0.4 / 0.8
+
+
 @pytest.mark.parametrize(
     ("load", "short", "long", "replicas_needed"),
     [(0.95, 0.2, 0.06, 2.0), (0.95, 0.2, 0.04, 0.0), (0.95, 0.09, 0.06, 0.0), (0.5, 0.2, 0.06, 0.0)],

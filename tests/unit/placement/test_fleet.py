@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from services.placement.core.decide import Facts, judge_all
 from services.placement.core.fleet import fleet_view, owners_view
 from services.placement.core.membership import MembershipPolicy, observe
@@ -50,6 +52,14 @@ def test_a_small_fleet_lists_200_of_each_fastest_first() -> None:
     assert len(summary.adapters) == 200
     assert (summary.adapters[0].adapter_id, summary.adapters[0].tier) == ("a299", "gpu")
     assert (summary.gpu, summary.disk, summary.report_age_s) == (1, 299, 2.0)
+
+
+def test_what_a_replica_says_of_its_memory_its_warmth_and_its_kind_is_shown() -> None:
+    known = facts("r1")
+    said = report("r1", kv_used_tokens=320, kv_total_tokens=640, warming=True, to_warm=3, gpu_kind="l4")
+    (summary,) = view(msgspec.structs.replace(known, seen={"r1": observe(None, said, 0.0)})).replicas
+    assert (summary.kv_used_tokens, summary.kv_total_tokens) == (320, 640)
+    assert (summary.warming, summary.to_warm, summary.gpu_kind) == (True, 3, "l4")
 
 
 def owners(known: Facts, adapter_id: str, pool_id: str = POOL) -> tuple[tuple[str, ...], str]:

@@ -104,6 +104,23 @@ async def test_a_report_counts_what_is_there(replica: Rig, engine: UnrulyEngine)
     engine.go()
 
 
+async def test_a_report_says_how_full_the_kv_cache_is(replica: Rig, engine: UnrulyEngine) -> None:
+    engine.hold()
+    heard = await replica.caller.send(replica.request("r1", max_tokens=64))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    engine.allow(40)
+    await replica.caller.wait(lambda: len(heard.token_ids) == 40)
+    await replica.replica.tick()
+    busy = replica.replica.reporter.report()
+    assert heard.accepted is not None
+    blocks = -(-(heard.accepted.prompt_tokens + 39) // 16)
+    assert (busy.kv_used_tokens, busy.kv_total_tokens) == (16 * blocks, 64_000)
+    engine.go()
+    await replica.caller.wait(lambda: heard.over)
+    await replica.replica.tick()
+    assert replica.replica.reporter.report().kv_used_tokens == 0
+
+
 async def test_a_replica_that_cannot_start_says_why(tmp_path: Path, model_folder: Path) -> None:
     engine = unruly("0" * 64)
     settings = {"engine": engine, "base_hash": BASE_HASH}

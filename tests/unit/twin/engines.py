@@ -91,7 +91,7 @@ async def _through_the_engine(asked: list[Ask], shape: BatchShape) -> list[Times
 
     await engine.start(on_step)  # type: ignore[arg-type]
     for at, ask in enumerate(asked):
-        loop.call_at(ask.at_s, engine.submit, _request(at, ask))
+        loop.call_at(ask.at_s, engine.submit, request_of(at, ask))
         if ask.withdrawn_at_s is not None:
             loop.call_at(ask.withdrawn_at_s, engine.abort, str(at))
     loop.call_at(asked[-1].at_s + 1_000.0, over.set)
@@ -100,7 +100,7 @@ async def _through_the_engine(asked: list[Ask], shape: BatchShape) -> list[Times
     return [Times(first_s=first.get(str(at)), last_s=last.get(str(at))) for at in range(len(asked))]
 
 
-def _request(at: int, ask: Ask) -> EngineRequest:
+def request_of(at: int, ask: Ask) -> EngineRequest:
     prompt = [3 + (at * 31 + place * 7) % 300 for place in range(ask.prompt_tokens)]
     return EngineRequest(
         request_id=str(at), slot=-1, prompt_token_ids=prompt, max_tokens=ask.output_tokens,

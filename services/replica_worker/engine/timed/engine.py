@@ -109,6 +109,7 @@ class TimedEngine:
             kv_bytes_used=self._schedule.tokens_held * self._policy.kv_bytes_per_token,
             steps=self._schedule.steps,
             tokens_per_s=self._desk.tokens_per_s,
+            kv_used_tokens=self._schedule.tokens_held,
         )
 
     def _started(self) -> None:

@@ -113,6 +113,7 @@ class TorchEngine:
             kv_bytes_used=schedule.tokens_held * parts.kv_bytes_per_token,
             steps=schedule.steps,
             tokens_per_s=self._desk.tokens_per_s,
+            kv_used_tokens=schedule.tokens_held,
         )
 
     def _build(self) -> Parts:

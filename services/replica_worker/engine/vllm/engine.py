@@ -148,6 +148,7 @@ class VllmEngine:
             kv_bytes_used=round(parts.core.kv_share * parts.kv_bytes) if live else 0,
             steps=parts.core.steps,
             tokens_per_s=self._desk.tokens_per_s,
+            kv_used_tokens=round(parts.core.kv_share * parts.info.kv_tokens) if live else 0,
         )
 
     def _hear(self, on_step: OnStep) -> None:
