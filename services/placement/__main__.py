@@ -11,6 +11,7 @@ from services.placement.core.needs import NeedPolicy
 from services.placement.core.owners import ChurnPolicy
 from services.placement.core.pressure import ThrashPolicy
 from services.placement.core.tick import TickPolicy
+from services.placement.core.weights import WeightPolicy
 from services.placement.io.desk import Desk, Ledgers
 from services.placement.io.heard import Heard
 from services.placement.io.meters import Meters
@@ -40,6 +41,7 @@ def policy_of(settings: Settings) -> PlacementPolicy:
                 tokens_per_s=settings.replica_tokens_per_s,
                 hold_s=settings.shrink_after_s,
             ),
+            weight=WeightPolicy(rates=settings.rates_by_gpu_kind()),
             churn=ChurnPolicy(moves=settings.moves_per_s),
             thrash=ThrashPolicy(evictions_per_min=settings.evictions_per_min),
             owners=settings.owners,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 PREFIX = "LORAFLEET_PLACEMENT_"
@@ -36,6 +38,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """New adapters that a replica is given each second, besides those of a lost replica."""
     evictions_per_min: float = 60.0
     """A replica that evicts more for some seconds gets help, or the autoscaler a wish."""
+    gpu_rates: tuple[str, ...] = ()
+    """Tokens per second by kind of GPU as replicas report it, `NVIDIA H200=2.5,NVIDIA L4=0.3`; another kind does 1."""
 
     def __post_init__(self) -> None:
         if self.owners < 1:
@@ -48,3 +52,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("REPLICA_TOKENS_PER_S must be above 0")
         if self.moves_per_s < 1:
             raise ValueError("MOVES_PER_S must be at least 1, or no replica would be given anything new")
+        self.rates_by_gpu_kind()
+
+    def rates_by_gpu_kind(self) -> dict[str, float]:
+        """In lower case. Raises ValueError for an entry that is no rate."""
+        return dict(_rate(entry) for entry in self.gpu_rates)
+
+
+def _rate(entry: str) -> tuple[str, float]:
+    kind, _, rate = entry.rpartition("=")
+    try:
+        if kind.strip() and 0 < float(rate) < math.inf:
+            return kind.strip().lower(), float(rate)
+    except ValueError:
+        pass
+    raise ValueError(f"GPU_RATES has {entry!r}, which is no KIND=RATE with a rate above 0")

@@ -40,6 +40,8 @@ class Settings(S3Access, frozen=True, kw_only=True):
     """For the keys and values of all contexts; 0: what the engine chooses."""
     packed_weights: bool = True
     """Torch engine: base weights in the order in which products read them. False: as they lie in the file, slower."""
+    gpu_kind: str = ""
+    """The kind of accelerator, as placement's table of rates has it; "": what the engine finds, "cpu" without one."""
     probe_port: int = 0
     merged: str = ""
     """The id or digest of the one adapter to serve, merged into the base's weights; "": any adapter, in slots."""

@@ -1,9 +1,11 @@
 """How large a share of a pool's adapters each replica should own.
 
-A replica's measure is the smallest of three: its slots, its RAM and its measured tokens per second, each as a multiple
-of the pool's median (so GPU kinds count by what they do). The weight is the nearest power of the square root of two
-between 1/4 and 4. What is not known, or is 0 for a median, is left out. A weight in a report that is not 1 is an
-operator's word, and is taken as it is.
+A replica's measure is the smallest of three: its slots and its RAM as multiples of the pool's median, and its tokens
+per second. Where all GPUs of a pool are of a kind, or of kinds that do as much, those are the measured ones as a
+multiple of the median; among several kinds they are a share of what the fastest does, and who has not measured any yet
+is expected to do what its kind does. The weight is the nearest power of the square root of two between 1/4 and 4. What
+is not known, or is 0 for a median, is left out. A weight in a report that is not 1 is an operator's word, and is taken
+as it is.
 
 Weights stay: another one is taken only when the measure has been more than `margin` of a step off for `hold_s`.
 """
@@ -23,8 +25,14 @@ _LARGEST_STEP = 4
 
 
 class WeightPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`rates` are tokens per second by kind of GPU in lower case, as multiples of what any other kind does."""
+
     margin: float = 0.75
     hold_s: float = 60.0
+    rates: Mapping[str, float] = {}
+
+    def rate_of(self, seen: Seen) -> float:
+        return self.rates.get(seen.report.gpu_kind.lower(), 1.0) if seen.report else 1.0
 
 
 class Weighed(msgspec.Struct, frozen=True):
@@ -61,10 +69,13 @@ def weigh(
             pools.setdefault(standing.pool_id, []).append(replica_id)
     weighed = {name: found for name, found in before.items() if name in standings}
     for members in pools.values():
-        measures = [_measures(seen[name]) for name in members]
-        medians = [_median(column) for column in zip(*measures, strict=True)]
-        for name, own in zip(members, measures, strict=True):
-            weighed[name] = _judged(before.get(name), _level(own, medians), now_s, policy)
+        found = [seen[name] for name in members]
+        slots = [float(each.told.slots) for each in found]
+        memory = [float(each.told.ram_budget_bytes) for each in found]
+        rates, usual_rate = _rates(found, policy)
+        usual = _median(slots), _median(memory), usual_rate
+        for name, own in zip(members, zip(slots, memory, rates, strict=True), strict=True):
+            weighed[name] = _judged(before.get(name), _level(own, usual), now_s, policy)
     return weighed
 
 
@@ -79,9 +90,15 @@ def applied(standings: Mapping[str, Standing], seen: Mapping[str, Seen], weights
     return found
 
 
-def _measures(seen: Seen) -> tuple[float, float, float]:
-    capacity = seen.report.capacity_tokens_per_s if seen.report else 0.0
-    return float(seen.told.slots), float(seen.told.ram_budget_bytes), capacity
+def _rates(found: Sequence[Seen], policy: WeightPolicy) -> tuple[Sequence[float], float]:
+    """Tokens per second of each, 0 if nobody knows, and how many count as 1."""
+    measured = [seen.report.capacity_tokens_per_s if seen.report else 0.0 for seen in found]
+    kinds = [policy.rate_of(seen) for seen in found]
+    if len(set(kinds)) == 1:
+        return measured, _median(measured)
+    unit = _median([rate / kind for rate, kind in zip(measured, kinds, strict=True)]) or 1.0
+    rates = [rate or unit * kind for rate, kind in zip(measured, kinds, strict=True)]
+    return rates, max(rates)
 
 
 def _median(values: Sequence[float]) -> float:

@@ -37,6 +37,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How many tokens of context the KV cache holds, over all sequences; 0: as many as rows can need."""
     hashes_beside_steps: bool = False
     """A slot is hashed at no cost for the steps that run: `fingerprint` may be asked for at every load."""
+    device: str = "cpu"
+    """The kind of accelerator that it computes on, as its maker calls it."""
     has_model: bool = True
     """False: what it produces is made up, and says nothing about a base model's weights."""
 

@@ -78,6 +78,7 @@ class Reporter:
             quarantined=by.loader.failures.quarantined(now_s),
             queued_tokens=self._generation.dispatcher.queued_tokens,
             capacity_tokens_per_s=by.capacity.tokens_per_s(by.max_rows),
+            gpu_kind=settings.gpu_kind or (info.device if info else ""),
             kv_used_tokens=by.watch.load.kv_used_tokens,
             kv_total_tokens=info.kv_tokens if info else 0,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from services.placement.__main__ import policy_of
 from services.placement.settings import PREFIX, Settings
 from shared.runtime.settings import SettingsError, read
 
@@ -16,6 +17,8 @@ from shared.runtime.settings import SettingsError, read
         ("TARGET_SHARE", "1.5", "TARGET_SHARE must be above 0 and at most 1"),
         ("REPLICA_TOKENS_PER_S", "0", "REPLICA_TOKENS_PER_S must be above 0"),
         ("MOVES_PER_S", "0", "MOVES_PER_S must be at least 1"),
+        ("GPU_RATES", "NVIDIA H200=2.5,NVIDIA L4", "GPU_RATES has 'NVIDIA L4', which is no KIND=RATE"),
+        ("GPU_RATES", "NVIDIA L4=0", "GPU_RATES has 'NVIDIA L4=0', which is no KIND=RATE"),
     ],
 )
 def test_what_cannot_work_is_refused(name: str, value: str, sentence: str) -> None:
@@ -25,3 +28,8 @@ def test_what_cannot_work_is_refused(name: str, value: str, sentence: str) -> No
 
 def test_the_defaults_work() -> None:
     assert read(Settings, PREFIX, {}).owners == 2
+
+
+def test_rates_are_read_by_kind() -> None:
+    read_in = read(Settings, PREFIX, {PREFIX + "GPU_RATES": "NVIDIA H200 = 2.5, NVIDIA L4=0.3"})
+    assert policy_of(read_in).tick.weight.rates == {"nvidia h200": 2.5, "nvidia l4": 0.3}

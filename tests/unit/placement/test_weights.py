@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import Any
 
 import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.placement.core.membership import MembershipPolicy, Seen, Standing, judge, observe
 from services.placement.core.weights import Weighed, WeightPolicy, applied, recall, weigh
+from shared.hashing import rank
 from shared.messages.desired import Membership
 from tests.simulation.speakers import MIB, report
 from tests.unit.placement.test_plan import member
@@ -24,11 +30,29 @@ def judged(seen: dict[str, Seen]) -> dict[str, Standing]:
     return {name: judge(each, 0.0, MembershipPolicy(), drained=False, rank_class=16) for name, each in seen.items()}
 
 
-def weights(before: dict[str, Weighed], now_s: float, **replicas: dict[str, Any]) -> dict[str, float]:
+def weights(
+    before: dict[str, Weighed], now_s: float, policy: WeightPolicy = POLICY, **replicas: dict[str, Any]
+) -> dict[str, float]:
     seen = heard(**replicas)
     standings = judged(seen)
-    found = applied(standings, seen, weigh(before, standings, seen, now_s, POLICY))
+    found = applied(standings, seen, weigh(before, standings, seen, now_s, policy))
     return {name: standing.member.weight for name, standing in found.items()}
+
+
+UNKNOWN = {"capacity_tokens_per_s": 0.0}
+KINDS = WeightPolicy(rates={"nvidia h200": 2.0, "nvidia l4": 0.5, "nvidia l40": 0.5})
+
+
+def kind(name: str, **said: Any) -> dict[str, Any]:
+    return {"gpu_kind": name, **UNKNOWN, **said}
+
+
+def shares(weighed: dict[str, float]) -> dict[str, float]:
+    """Of 8,000 adapters, how many each replica owns first."""
+    names, count = [f"adapter-{number}" for number in range(8_000)], dict.fromkeys(weighed, 0)
+    for name in names:
+        count[rank(name, weighed)[0]] += 1
+    return {name: owned / len(names) for name, owned in count.items()}
 
 
 def test_c70_what_a_replica_has_least_of_decides() -> None:
@@ -65,3 +89,49 @@ def test_what_an_earlier_placement_had_published_is_where_the_next_begins() -> N
     members = tuple(msgspec.structs.replace(member(name), weight=weight) for name, weight in weighed.items())
     published = Membership(pool_id="pool", epoch=1, revision=1, members=members)
     assert recall([published]) == {"a": Weighed(0), "b": Weighed(1), "c": Weighed(-4)}
+
+
+def test_two_replicas_of_different_kinds_own_adapters_in_proportion_to_what_these_do() -> None:
+    weighed = weights({}, 0.0, KINDS, a=kind("NVIDIA H200"), b=kind("NVIDIA L4"))
+    assert weighed == {"a": 1.0, "b": 0.25}
+    assert shares(weighed) == {"a": pytest.approx(0.8, abs=0.02), "b": pytest.approx(0.2, abs=0.02)}
+    assert weights({}, 0.0, KINDS, a=kind("H200 of somebody"), b=kind("NVIDIA L4")) == {"a": 1.0, "b": 0.5}
+
+
+def test_a_faster_kind_does_not_make_up_for_slots_and_memory() -> None:
+    assert weights({}, 0.0, KINDS, a=kind("", slots=16), b=kind(""), c=kind("NVIDIA H200", slots=2)) == {
+        "a": 0.5, "b": 0.5, "c": 0.25,
+    }  # fmt: skip
+
+
+def test_among_kinds_a_measured_rate_comes_before_that_of_the_kind() -> None:
+    measured = {"gpu_kind": "NVIDIA L4", "capacity_tokens_per_s": 600.0}
+    found = weights({}, 0.0, KINDS, a=kind("NVIDIA H200", capacity_tokens_per_s=1_200.0), b=measured, c=kind(""))
+    assert found == {"a": 1.0, "b": 0.5, "c": 0.5**0.5}
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "slots": st.sampled_from([0, 1, 4, 8, 100]),
+                "ram_budget_bytes": st.sampled_from([256 * MIB, 1024 * MIB, 8192 * MIB]),
+                "capacity_tokens_per_s": st.one_of(st.just(0.0), st.floats(1.0, 5_000.0)),
+            }
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from([[""], ["NVIDIA L4"], ["NVIDIA L4", "NVIDIA L40"]]),
+)
+def test_a_fleet_whose_kinds_do_alike_is_weighed_as_if_nothing_were_known_of_kinds(
+    replicas: list[dict[str, Any]], kinds: list[str]
+) -> None:
+    """The formula that there was before kinds were known, written out."""
+    seen = {f"r{at}": {**said, "gpu_kind": kinds[at % len(kinds)]} for at, said in enumerate(replicas)}
+    columns = [[float(said[name]) for said in replicas] for name in replicas[0]]
+    medians = [statistics.median([value for value in column if value] or [0.0]) for column in columns]
+    for at, name in enumerate(seen):
+        ratios = [column[at] / middle for column, middle in zip(columns, medians, strict=True) if column[at] and middle]
+        level = min(4.0, max(-4.0, 2 * math.log2(min(ratios))))
+        assert weights({}, 0.0, KINDS, **seen)[name] == math.exp2(round(level) / 2)

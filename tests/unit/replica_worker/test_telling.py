@@ -104,6 +104,14 @@ async def test_a_report_counts_what_is_there(replica: Rig, engine: UnrulyEngine)
     engine.go()
 
 
+@pytest.mark.parametrize(("given", "said"), [("", "cpu"), ("NVIDIA L4", "NVIDIA L4")])
+async def test_a_report_says_on_what_kind_of_device_it_computes(
+    given: str, said: str, tmp_path: Path, model_folder: Path
+) -> None:
+    async with rig(tmp_path, model_folder, gpu_kind=given) as replica:
+        assert replica.replica.reporter.report().gpu_kind == said
+
+
 async def test_a_report_says_how_full_the_kv_cache_is(replica: Rig, engine: UnrulyEngine) -> None:
     engine.hold()
     heard = await replica.caller.send(replica.request("r1", max_tokens=64))

@@ -16,7 +16,7 @@ from .adapter import AdapterLimits
 from .cache import KvCache, bytes_per_token
 from .config import ModelConfig, ModelUnusable, read_config
 from .eos import eos_token_ids
-from .hardware import number_class
+from .hardware import device_name, number_class
 from .kernels.choose import kernels_for, runner_for
 from .kernels.port import MOST_RANKS, Kernels, Rope
 from .layout import LAYOUT
@@ -114,6 +114,7 @@ def _info(folder: Path, policy: TorchPolicy, sizes: _Sizes) -> EngineInfo:
     return EngineInfo(
         name="torch",
         build=f"torch-{torch.__version__}-{device.type}-{number_class(device)}-layout{LAYOUT}",
+        device=device_name(device),
         dtype=policy.dtype,
         base_model_hash=base_model_hash(folder),
         slots=policy.slots,

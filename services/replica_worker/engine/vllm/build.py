@@ -50,6 +50,7 @@ def build(folder: Path, policy: VllmPolicy) -> Parts:
     info = EngineInfo(
         name="vllm",
         build=f"vllm-{vllm.__version__}-{_hardware()}-rank{rank_flag(policy.rank_limit)}",
+        device="cpu" if current_platform.is_cpu() else current_platform.get_device_name(),
         dtype=policy.dtype,
         base_model_hash=base_hash,
         slots=policy.slots,
