@@ -32,8 +32,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How much of what a replica can do one customer's traffic should take of each of its owners."""
     replica_tokens_per_s: float = 640.0
     """What a replica can do, until one has measured it."""
-    shrink_after_s: float = 60.0
-    """How long one owner fewer must have been enough before there is one fewer."""
+    shrink_after_s: float = 180.0
+    """How long the next step down must have been enough before owners go."""
     moves_per_s: int = 64
     """New adapters that a replica is given each second, besides those of a lost replica."""
     evictions_per_min: float = 60.0

@@ -24,7 +24,7 @@ from tests.simulation.speakers import BASE_HASH, Gateway, Replica, base_model
 OWNERS = 2
 LOST_AFTER_S = 5.0
 MOVES = ChurnPolicy().moves
-POLICY = PlacementPolicy(tick=TickPolicy(need=NeedPolicy(target_share=0.7)))
+POLICY = PlacementPolicy(tick=TickPolicy(need=NeedPolicy(target_share=0.7, hold_s=60.0)))
 """So large a share that owners are few, in fleets as small as these."""
 LATE_AT_MOST_S = 10.0
 """A new holder's turn has come by then, in the fleets of these tests."""

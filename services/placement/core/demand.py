@@ -8,11 +8,11 @@ an answer has and for how busy an adapter is on the whole.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import msgspec
 
+from services.placement.core.trace import Answers, Trace, answers_of, fade
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
 
 _MADE_GOOD = 5
@@ -31,20 +31,11 @@ _NOTHING_PER_S = 1e-5
 
 
 class DemandPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever had `loud_tokens_per_s` by the short memory when it was last heard of is kept in a list of its own."""
+
     half_life_s: float = 4.0
     long_half_life_s: float = 300.0
-
-
-class Trace(msgspec.Struct, frozen=True):
-    """The fading rates of one adapter as they were at `at_s`. The first two are the short memory's; `served` are
-    requests that were not refused."""
-
-    at_s: float = 0.0
-    tokens_per_s: float = 0.0
-    requests_per_s: float = 0.0
-    long_tokens_per_s: float = 0.0
-    long_served_per_s: float = 0.0
-    long_finished_per_s: float = 0.0
+    loud_tokens_per_s: float = 16.0
 
 
 class Voice(msgspec.Struct, frozen=True):
@@ -56,9 +47,12 @@ class Voice(msgspec.Struct, frozen=True):
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """`traces` by pool and adapter id, the base model among them; `voices` by gateway. `heard`, 0 to 1, is how much of
-    what the long memory would remember has really been heard, as it was at `heard_at_s`."""
+    what the long memory would remember has really been heard, as it was at `heard_at_s`. `loud` and `answers`, by pool,
+    follow from the traces, and are kept up so that nobody need look through all of them."""
 
     traces: Mapping[str, Mapping[str, Trace]] = {}
+    loud: Mapping[str, Mapping[str, Trace]] = {}
+    answers: Mapping[str, Answers] = {}
     voices: Mapping[str, Voice] = {}
     heard: float = 0.0
     heard_at_s: float = 0.0
@@ -71,20 +65,41 @@ def fold(demand: Demand, message: GatewayActivity, now_s: float, policy: DemandP
     if not stands_for:
         return demand
     push = _Push(now_s, message.interval_s, stands_for, policy)
-    traces = dict(demand.traces)
+    traces, loud, answers = dict(demand.traces), dict(demand.loud), dict(demand.answers)
     for pool_id, activity in message.pools.items():
-        traces[pool_id] = {**traces.get(pool_id, {}), **push.pushed(traces.get(pool_id, {}), activity)}
+        known = traces.get(pool_id, {})
+        pushed = push.pushed(known, activity)
+        traces[pool_id] = {**known, **pushed}
+        loud[pool_id] = _loud_after(loud.get(pool_id, {}), pushed, policy)
+        answers[pool_id] = _answers_after(answers.get(pool_id, Answers()), known, pushed)
     voices = {**demand.voices, message.gateway_id: Voice(message.sequence, now_s)}
     if demand.messages % _CLEARED_EVERY == _CLEARED_EVERY - 1:
         traces = {pool_id: _cleared(found, now_s, policy) for pool_id, found in traces.items()}
+        loud = {pool_id: _loud_after({}, found, policy) for pool_id, found in traces.items()}
+        answers = {pool_id: answers_of(found.values()) for pool_id, found in traces.items()}
         voices = {name: voice for name, voice in voices.items() if now_s - voice.at_s < _REMEMBERED_S}
     return Demand(
         traces=traces,
+        loud=loud,
+        answers=answers,
         voices=voices,
         heard=_heard_after(demand, message.interval_s, now_s, policy),
         heard_at_s=now_s,
         messages=demand.messages + 1,
     )
+
+
+def _answers_after(before: Answers, known: Mapping[str, Trace], pushed: Mapping[str, Trace]) -> Answers:
+    """Exact to a rounding, and added up anew every now and then, so that roundings do not add up."""
+    gone = answers_of(known[name] for name in pushed if name in known)
+    come = answers_of(pushed.values())
+    return Answers(before.tokens - gone.tokens + come.tokens, before.answers - gone.answers + come.answers)
+
+
+def _loud_after(before: Mapping[str, Trace], pushed: Mapping[str, Trace], policy: DemandPolicy) -> dict[str, Trace]:
+    quieter = {name: trace for name, trace in before.items() if name not in pushed}
+    louder = {name: trace for name, trace in pushed.items() if trace.tokens_per_s >= policy.loud_tokens_per_s}
+    return quieter | louder
 
 
 def heard_share(demand: Demand, now_s: float, policy: DemandPolicy) -> float:
@@ -149,8 +164,3 @@ def _cleared(traces: Mapping[str, Trace], now_s: float, policy: DemandPolicy) ->
 def _is_felt(trace: Trace, now_s: float, policy: DemandPolicy) -> bool:
     left = max(trace.long_served_per_s, trace.long_tokens_per_s)
     return left * fade(now_s - trace.at_s, policy.long_half_life_s) > _NOTHING_PER_S
-
-
-def fade(age_s: float, half_life_s: float) -> float:
-    """What is left of 1 after that long; a clock that was put back takes nothing away."""
-    return math.exp2(-max(0.0, age_s) / half_life_s)

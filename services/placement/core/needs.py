@@ -1,4 +1,10 @@
-"""How many owners adapters need for their traffic: up at once, down one by one and only after a while."""
+"""How many owners adapters need for their traffic: up at once, down step by step and only after a while.
+
+Counts are steps: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on, each a third or a half more than the one before. The rate of a
+customer is a few answers in a few seconds, so it is never nearer to the truth than by a tenth or two, and a count that
+follows it owner by owner moves with the noise: every move is a plan made anew for each of those owners, and another
+message to each of them. From step to step it takes more than noise, both ways.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +22,14 @@ from shared.messages.desired import Member
 class NeedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """An owner should have at most `target_share` of what a replica can do of one customer's traffic: about what a busy
     replica has free, so that a customer's rise finds room. Where slots are scarce it has to make do with owners that
-    give it `slot_share` each. One owner fewer must have been enough for `hold_s`, with as much to spare that it fills
-    only `spare` of those that stay."""
+    give it `slot_share` each. The next step down must have been enough for `hold_s`, with as much to spare that it
+    fills only `spare` of those that stay."""
 
     target_share: float = 0.15
     slot_share: float = 0.7
     tokens_per_s: float = 640.0
     """Taken for what a replica can do until one has measured it."""
-    hold_s: float = 60.0
+    hold_s: float = 180.0
     spare: float = 0.9
 
 
@@ -46,10 +52,10 @@ def share_tokens_per_s(members: Mapping[str, Member], seen: Mapping[str, Seen], 
     return policy.target_share * (median(known) if known else policy.tokens_per_s)
 
 
-def least_slots(need: Need, policy: NeedPolicy) -> int:
-    """How many of its owners must have it in a slot."""
+def least_slots(owners: int, policy: NeedPolicy) -> int:
+    """How many of so many owners must have the adapter in a slot."""
     share = min(1.0, policy.target_share / policy.slot_share)
-    return max(1, math.ceil(need.owners * share - 1e-9))
+    return max(1, math.ceil(owners * share - 1e-9))
 
 
 def recall(exceptions: Mapping[str, int], now_s: float) -> dict[str, Need]:
@@ -73,12 +79,28 @@ def _candidates(before: Needs, rates: Mapping[str, Rate], share: float) -> Itera
 
 
 def _need(before: Need, shares: float, now_s: float, policy: NeedPolicy) -> Need:
-    owners = max(1, math.ceil(shares))
+    owners = _step_of(shares)
     if owners > before.owners:
         return Need(owners)
-    if shares > policy.spare * (before.owners - 1):
+    fewer = _step_below(before.owners)
+    if shares > policy.spare * fewer:
         return Need(before.owners, before.heat)
     since_s = now_s if before.less_since_s is None else before.less_since_s
     if now_s - since_s < policy.hold_s:
         return Need(before.owners, before.heat, since_s)
-    return Need(before.owners - 1, before.heat, now_s)
+    return Need(fewer, before.heat, now_s)
+
+
+def _step_of(shares: float) -> int:
+    """The lowest step at which each owner has at most one share."""
+    owners = max(1, math.ceil(shares))
+    power: int = 1 << (owners - 1).bit_length()
+    between = power // 4 * 3
+    return between if owners <= between else power
+
+
+def _step_below(owners: int) -> int:
+    """The highest step with fewer owners; 0 below the first."""
+    power: int = (1 << (owners - 1).bit_length()) // 2
+    between = power // 2 * 3
+    return between if power < between < owners else power

@@ -53,47 +53,78 @@ def is_placed(record: AdapterRecord) -> bool:
 
 def plan_replica(member: Member, shares: Iterable[Share], held: Held) -> ReplicaPlan:
     """Give the highest tiers to what is active, pinned, hot, already highest here, first-owned and small, in this
-    order: keeping what is held means that a full budget never swaps one adapter for another as busy."""
-    assigned: list[AssignedAdapter] = []
-    counts = dict.fromkeys(TIERS, 0)
+    order: keeping what is held means that a full budget never swaps one adapter for another as busy. Where there are
+    bytes for everybody, the order decides about slots alone, and is asked for only where those are too few."""
+    asked = list(shares)
+    everything_bytes = sum(share.record.size_bytes for share in asked)
+    if everything_bytes <= min(member.ram_budget_bytes, member.disk_budget_bytes):
+        return _plan(member, asked, _in_ram(member, asked, held))
+    return _plan(member, asked, _in_order(member, asked, held))
+
+
+def _in_ram(member: Member, shares: list[Share], held: Held) -> list[str]:
+    """The tier of each; all of them fit into RAM."""
+    takers = [at for at, share in enumerate(shares) if share.takes_slot]
+    if len(takers) > member.slots:
+        ranks = _precedences(shares, held)
+        takers = sorted(takers, key=ranks.__getitem__)[: member.slots]
+    tiers = ["ram"] * len(shares)
+    for at in takers:
+        tiers[at] = "gpu"
+    return tiers
+
+
+def _in_order(member: Member, shares: list[Share], held: Held) -> list[str]:
+    """The tier of each, the first in precedence served first."""
+    tiers = ["remote"] * len(shares)
     slots, ram_bytes, disk_bytes = member.slots, member.ram_budget_bytes, member.disk_budget_bytes
-    for share in sorted(shares, key=lambda share: _precedence(share, held)):
-        record, tier = share.record, "remote"
-        size_bytes = record.size_bytes
-        if size_bytes <= disk_bytes:
-            tier = "disk"
-            disk_bytes -= size_bytes
-            if size_bytes <= ram_bytes:
-                tier = "ram"
-                ram_bytes -= size_bytes
-                if slots and share.takes_slot:
-                    tier = "gpu"
-                    slots -= 1
-            assigned.append(
-                AssignedAdapter(
-                    adapter_id=record.adapter_id, digest=record.digest, role="owner", tier=tier, heat=share.heat
-                )
-            )
-        counts[tier] += 1
+    for at in sorted(range(len(shares)), key=_precedences(shares, held).__getitem__):
+        size_bytes = shares[at].record.size_bytes
+        if size_bytes > disk_bytes:
+            continue
+        tiers[at] = "disk"
+        disk_bytes -= size_bytes
+        if size_bytes > ram_bytes:
+            continue
+        tiers[at] = "ram"
+        ram_bytes -= size_bytes
+        if slots and shares[at].takes_slot:
+            tiers[at] = "gpu"
+            slots -= 1
+    return tiers
+
+
+def _plan(member: Member, shares: Iterable[Share], tiers: list[str]) -> ReplicaPlan:
+    counts = {tier: tiers.count(tier) for tier in TIERS}
+    adapters = tuple(
+        AssignedAdapter(
+            adapter_id=share.record.adapter_id, digest=share.record.digest, role="owner", tier=tier, heat=share.heat
+        )
+        for share, tier in zip(shares, tiers, strict=True)
+        if tier != "remote"
+    )
     return ReplicaPlan(
-        replica_id=member.replica_id,
-        adapters=tuple(assigned),
-        left_out=counts["remote"],
-        reason=_reason(counts),
-    )
+        replica_id=member.replica_id, adapters=adapters, left_out=counts["remote"], reason=_reason(counts)
+    )  # fmt: skip
 
 
-def _precedence(share: Share, held: Held) -> tuple[bool, bool, int, int, int, int, str]:
-    record = share.record
-    return (
-        record.status != "active",
-        not record.pinned,
-        -share.heat,
-        _TIER_ORDER[held.get(record.key, "remote")] if held else 0,
-        share.position,
-        record.size_bytes,
-        record.adapter_id,
-    )
+def _precedences(shares: list[Share], held: Held) -> list[tuple[bool, bool, int, int, int, int, str]]:
+    """By which shares are served, the smallest first."""
+    tiers = {(key.adapter_id, key.digest): _TIER_ORDER[tier] for key, tier in held.items()}
+    nowhere = _TIER_ORDER["remote"]
+    return [
+        (
+            record.status != "active",
+            not record.pinned,
+            -share.heat,
+            tiers.get((record.adapter_id, record.digest), nowhere),
+            share.position,
+            record.size_bytes,
+            record.adapter_id,
+        )
+        for share in shares
+        for record in (share.record,)
+    ]
 
 
 def _reason(counts: Mapping[str, int]) -> str:

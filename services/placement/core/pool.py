@@ -14,6 +14,7 @@ from services.placement.core.owners import ChurnPolicy, Moves, Owners
 from services.placement.core.plan import Held, ReplicaPlan
 from services.placement.core.pressure import Thrash, ThrashPolicy
 from services.placement.core.rates import Rate
+from services.placement.core.seating import Seating
 from shared.messages.desired import Member
 from shared.nearest import Nearest
 
@@ -71,8 +72,13 @@ class PoolMemory(msgspec.Struct, frozen=True, kw_only=True):
     moves: Moves = Moves()
     shares: Mapping[str, AbstractSet[str]] = {}
     pinned: AbstractSet[str] = frozenset()
-    slotted: Mapping[str, Owners] = {}
+    seating: Seating = Seating()
     plans: Mapping[str, ReplicaPlan] = {}
+
+    @property
+    def slotted(self) -> Mapping[str, Owners]:
+        """The owners that keep a slot, by adapter."""
+        return self.seating.slotted
 
 
 def beginning(policy: PoolPolicy, recalled: Recalled, needed: Needs, thrash: Thrash) -> PoolMemory:
@@ -81,5 +87,5 @@ def beginning(policy: PoolPolicy, recalled: Recalled, needed: Needs, thrash: Thr
         needs=needed,
         thrash=thrash,
         holders=recalled.holders,
-        slotted=recalled.slotted,
+        seating=Seating(slotted=recalled.slotted),
     )

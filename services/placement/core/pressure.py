@@ -72,7 +72,7 @@ def looked_at(before: Thrash, crowd: Crowd, now_s: float, policy: ThrashPolicy) 
     lifts = {name: lift for name, lift in before.lifts.items() if lift.until_s > now_s}
     helped = {name: at_s for name, at_s in before.helped_at_s.items() if name in since_s}
     pressure, justified_at_s = before.pressure, before.justified_at_s
-    short_of = wanted(crowd.busy) - sum(crowd.slots.values())
+    short_of = wanted(crowd.busy) - sum(crowd.slots.values()) if thrashing else 0
     if thrashing and short_of > 0:
         pressure, justified_at_s = _pressed(pressure, crowd, thrashing, now_s), now_s
     elif now_s - justified_at_s >= policy.calm_s:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
-from services.placement.core.demand import Demand, DemandPolicy, Trace, fade
+from services.placement.core.demand import Demand, DemandPolicy
+from services.placement.core.trace import Answers, Trace, answers_of, fade
 from shared.messages.usage import BASE
 
 _DUE_S = 1.0
@@ -30,8 +29,9 @@ class Rate(msgspec.Struct, frozen=True):
 def asked(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy, at_least: float = 0.0) -> dict[str, Rate]:
     """By adapter id, of everybody who may ask for `at_least` so many tokens a second. Where a fleet is full, fewer
     tokens are passed on than are asked for: then the requests tell, at as many tokens as answers have had."""
-    traces = demand.traces.get(pool_id, {})
-    usual_tokens = _tokens_per_answer(traces.values(), 0.0)
+    usual_tokens = demand.answers.get(pool_id, Answers()).of_each(0.0)
+    loud = at_least >= policy.loud_tokens_per_s * _TRUSTED
+    traces = (demand.loud if loud else demand.traces).get(pool_id, {})
     return {
         adapter_id: _rate(trace, usual_tokens, now_s, policy)
         for adapter_id, trace in traces.items()
@@ -52,17 +52,8 @@ def steady(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> 
 def _rate(trace: Trace, usual_tokens: float, now_s: float, policy: DemandPolicy) -> Rate:
     short = fade(now_s - trace.at_s - _DUE_S, policy.half_life_s)
     own = trace.long_finished_per_s
-    tokens_each = (_tokens_per_answer((trace,), usual_tokens) * own + usual_tokens * _ENOUGH_ANSWERS_PER_S) / (
+    tokens_each = (answers_of((trace,)).of_each(usual_tokens) * own + usual_tokens * _ENOUGH_ANSWERS_PER_S) / (
         own + _ENOUGH_ANSWERS_PER_S
     )
     wanted = min(trace.requests_per_s * tokens_each, _TRUSTED * trace.tokens_per_s)
     return Rate(short * max(wanted, trace.tokens_per_s), short * trace.requests_per_s)
-
-
-def _tokens_per_answer(traces: Iterable[Trace], otherwise: float) -> float:
-    """Tokens are counted as they pass, so some belong to answers that are not finished: on average, half of each."""
-    tokens, answers = 0.0, 0.0
-    for trace in traces:
-        tokens += trace.long_tokens_per_s
-        answers += max(trace.long_finished_per_s, (trace.long_finished_per_s + trace.long_served_per_s) / 2)
-    return tokens / answers if answers > 0 else otherwise

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from services.placement.core import holding, needs, pressure, slots
+from services.placement.core import holding, needs, pressure, seating
 from services.placement.core.catalog import Records
 from services.placement.core.heat import class_of
 from services.placement.core.holding import Asked
-from services.placement.core.needs import Need, NeedPolicy, Needs
-from services.placement.core.owners import Owners
+from services.placement.core.needs import Need, Needs
 from services.placement.core.plan import ReplicaPlan, Share, plan_replica
 from services.placement.core.pool import PoolMemory, PoolNow, PoolPolicy
 from services.placement.core.pressure import Crowd, Thrash
-from services.placement.core.slots import Busy
+from services.placement.core.seating import Guests, Seating
 from shared.messages.desired import Member
 
-_BACKED = 2
-"""Slots for a busy adapter while there are enough."""
 _ONE = Need(1)
 
 
@@ -39,10 +36,11 @@ def turn(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> PoolMemory:
         *_differing(before.counts, counts),
     }
     holders, late, moves = holding.held(before, now, policy, Asked(nearest, counts, touched))
-    heats = {**now.heats, **{name: max(need.heat, now.heats.get(name, 0)) for name, need in needed.items()}}
+    heats = _kept(before.heats, {**now.heats, **_hotter(needed, now.heats)})
     pinned = before.pinned if now.records is before.records else _pinned(now.records)
-    busy = _backed(list(_busy(now, holders, heats, _Wish(needed, pinned, policy.need))), now)
-    slotted = slots.given(busy, {name: member.slots for name, member in now.members.items()}, before.slotted)
+    slots = {name: member.slots for name, member in now.members.items()}
+    guests = Guests(now.records, holders, heats, pinned, seating.owners_of(needed), slots)
+    seats = seating.seated(before.seating, guests, policy.need)
     after = PoolMemory(
         nearest=nearest,
         records=now.records,
@@ -50,32 +48,36 @@ def turn(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> PoolMemory:
         heats=heats,
         needs=needed,
         counts=counts,
-        thrash=pressure.looked_at(before.thrash, _crowd(now, busy, slotted), now.now_s, policy.thrash),
+        thrash=pressure.looked_at(before.thrash, _crowd(now, seats), now.now_s, policy.thrash),
         holders=holders,
         late=late,
         moves=moves,
         shares=holding.shares(before, holders, touched, now.members),
         pinned=pinned,
-        slotted=slotted,
+        seating=seats,
     )
     stale = now.members.keys() if now.anew or is_first else _stale(before, after, edited, touched)
     return msgspec.structs.replace(after, plans=_plans(before, after, now, stale))
 
 
-class _Wish(msgspec.Struct, frozen=True):
-    """Who should have more than one slot."""
-
-    needs: Needs
-    pinned: AbstractSet[str]
-    policy: NeedPolicy
+def _hotter(needed: Needs, heats: Mapping[str, int]) -> dict[str, int]:
+    """Those that are busier than when it was last looked at."""
+    return {name: need.heat for name, need in needed.items() if need.heat > heats.get(name, 0)}
 
 
-def _needs(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> dict[str, needs.Need]:
+def _kept(before: Mapping[str, int], after: Mapping[str, int]) -> Mapping[str, int]:
+    """The same object where nothing has changed: that is how it is known."""
+    return before if before == after else after
+
+
+def _needs(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> dict[str, Need]:
+    """Who comes to more owners than usual is known to be busy before anybody looks how busy everybody is."""
     found = needs.needed(before.needs, now.rates, now.share, now.now_s, policy.need)
     for name, need in found.items():
-        if not need.heat and name in now.rates:
+        if not need.heat and need.owners > policy.owners and name in now.rates:
             heat = max(1, class_of(None, now.rates[name].requests_per_s, policy.heat))
-            found[name] = msgspec.structs.replace(need, heat=heat)
+            known = before.needs.get(name, _ONE).heat
+            found[name] = msgspec.structs.replace(need, heat=max(heat, known))
     return {name: need for name, need in found.items() if name in now.records}
 
 
@@ -88,35 +90,17 @@ def _counts(needed: Needs, thrash: Thrash, now: PoolNow, policy: PoolPolicy) -> 
     return {name: count for name, count in sorted(bounded.items()) if count > policy.owners}
 
 
-def _busy(now: PoolNow, holders: Mapping[str, Owners], heats: Mapping[str, int], wish: _Wish) -> Iterator[Busy]:
-    """Only once a gateway may send traffic."""
-    for name in heats.keys() | wish.pinned:
-        record = now.records.get(name)
-        if record is None or record.status != "active":
-            continue
-        held = holders.get(name, ())
-        need, heat = wish.needs.get(name, _ONE), heats.get(name, 0)
-        wanted = len(held) if record.pinned else needs.least_slots(need, wish.policy)
-        yield Busy(name, record.pinned, heat, held, wanted, max(_BACKED, need.owners) if heat else wanted)
-
-
-def _backed(busy: list[Busy], now: PoolNow) -> tuple[Busy, ...]:
-    """With more slots for the hottest, once everybody could have one."""
-    everybody = slots.wanted(busy) + len(now.records) - len(busy)
-    return tuple(slots.backed(busy, sum(member.slots for member in now.members.values()) - everybody))
-
-
 def _pinned(records: Records) -> set[str]:
     return {name for name, record in records.items() if record.pinned}
 
 
-def _crowd(now: PoolNow, busy: tuple[Busy, ...], slotted: Mapping[str, Owners]) -> Crowd:
+def _crowd(now: PoolNow, seats: Seating) -> Crowd:
     """Slots of a replica without weight help nobody: it is to own nothing."""
     return Crowd(
         pool_id=now.pool_id,
-        busy=busy,
+        busy=seats.busy,
         slots={name: member.slots for name, member in now.members.items() if member.weight > 0},
-        given=slotted,
+        given=seats.slotted,
         evictions_per_min={name: now.evictions_per_min.get(name, 0.0) for name in now.members},
     )
 
@@ -171,6 +155,6 @@ def _edited(before: Records, after: Records) -> set[str]:
 
 
 def _differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
-    if before is after:
+    if before is after or before == after:
         return set()
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.placement.core.demand import Demand, DemandPolicy, fold, heard_share
 from services.placement.core.rates import Rate, asked, steady
+from services.placement.core.trace import Answers, answers_of
 from shared.contracts.catalog import GATEWAY_ACTIVITY
 from shared.contracts.codec import decode, encode
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
@@ -124,3 +127,36 @@ def test_a_clock_that_was_put_back_adds_nothing() -> None:
     for second in range(41, 61):
         demand = fold(demand, said(second + 20, a=(2, 2, 500)), float(second), POLICY)
     assert rate(demand, 60.0).tokens_per_s == pytest.approx(500.0, rel=0.2)
+
+
+SAID = st.lists(
+    st.dictionaries(
+        st.sampled_from("abcdefgh"), st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 400)), max_size=8
+    ),
+    max_size=140,
+)
+
+
+@given(SAID, st.sampled_from([64.0, 96.0, 1_000.0]))
+def test_those_who_may_need_more_owners_are_found_without_looking_at_everybody(
+    seconds: list[dict[str, tuple[int, int, int]]], share: float
+) -> None:
+    """Beside a policy by which everybody is looked at; long enough for the traces to be cleared now and then."""
+    everybody = DemandPolicy(loud_tokens_per_s=math.inf)
+    few = many = NOTHING
+    for second, adapters in enumerate(seconds):
+        few = fold(few, said(second, **adapters), float(second), POLICY)
+        many = fold(many, said(second, **adapters), float(second), everybody)
+    assert few.traces == many.traces
+    now_s = float(len(seconds))
+    assert asked(few, POOL, now_s, POLICY, share) == asked(many, POOL, now_s, everybody, share)
+
+
+@given(SAID)
+def test_what_an_answer_has_is_kept_up_with_every_message(seconds: list[dict[str, tuple[int, int, int]]]) -> None:
+    demand = NOTHING
+    for second, adapters in enumerate(seconds):
+        demand = fold(demand, said(second, **adapters), float(second), POLICY)
+    whole = answers_of(demand.traces.get(POOL, {}).values())
+    kept = demand.answers.get(POOL, Answers())
+    assert (kept.tokens, kept.answers) == pytest.approx((whole.tokens, whole.answers), abs=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -12,7 +13,7 @@ from services.placement.core.rates import Rate
 from tests.simulation.speakers import report
 from tests.unit.placement.test_plan import member
 
-POLICY = NeedPolicy(target_share=0.7)
+POLICY = NeedPolicy(target_share=0.7, hold_s=60.0)
 SHARE = 448.0
 
 
@@ -24,12 +25,14 @@ def owners(needs: Needs) -> int:
     return needs["a"].owners if "a" in needs else 1
 
 
-@pytest.mark.parametrize(("rate", "count"), [(0.0, 1), (448.0, 1), (449.0, 2), (1_344.0, 3), (2_000.0, 5)])
-def test_owners_are_the_rate_over_the_share_and_come_at_once(rate: float, count: int) -> None:
+@pytest.mark.parametrize(
+    ("rate", "count"), [(0.0, 1), (448.0, 1), (449.0, 2), (1_344.0, 3), (1_345.0, 4), (2_000.0, 6)]
+)
+def test_owners_are_the_step_above_the_rate_over_the_share_and_come_at_once(rate: float, count: int) -> None:
     assert owners(after({}, 0.0, rate)) == count
 
 
-def test_they_go_one_by_one_each_after_it_would_have_been_enough_for_the_hold() -> None:
+def test_they_go_step_by_step_each_after_it_would_have_been_enough_for_the_hold() -> None:
     needs = after({}, 0.0, 2_000.0)
     seen = []
     for second in range(1, 250):
@@ -61,6 +64,32 @@ def test_noise_around_a_threshold_moves_nothing_after_the_first_time(seed: int) 
     assert set(seen[10:]) == {4}
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("shares", [2.5, 5.7, 11.5])
+def test_the_noise_of_single_answers_hardly_moves_anything(shares: float, seed: int) -> None:
+    """A customer's answers of 250 tokens come by chance; its rate is that of a memory of four seconds, as in life."""
+    draw, needs, seen, rate = random.Random(seed), {}, [], shares * SHARE
+    for second in range(1_200):
+        answers = sum(draw.random() < shares * SHARE / 250 / 100 for _ in range(100))
+        rate += (250.0 * answers - rate) * (1.0 - 2 ** (-1 / 4))
+        needs = needed(needs, {"a": Rate(rate, 1.0)}, SHARE, float(second), NeedPolicy(target_share=0.7))
+        seen.append(owners(needs))
+    moves = sum(before != count for before, count in itertools.pairwise(seen[300:]))
+    assert moves <= 2
+    assert shares <= seen[-1] <= 2 * shares
+
+
+def test_counts_of_every_step_come_up_and_go_down_in_their_order() -> None:
+    up = [owners(after({}, 0.0, SHARE * shares)) for shares in range(1, 33)]
+    steps = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+    assert up == [min(step for step in steps if step >= shares) for shares in range(1, 33)]
+    needs, seen = after({}, 0.0, 32 * SHARE), []
+    for second in range(1, 600):
+        needs = after(needs, float(second), 0.0)
+        seen.append(owners(needs))
+    assert list(dict.fromkeys(seen)) == steps[::-1]
+
+
 def test_what_an_earlier_placement_had_given_is_kept_for_a_hold() -> None:
     needs = recall({"a": 4}, 10.0)
     assert owners(after(needs, 60.0, 0.0)) == 4
@@ -77,5 +106,5 @@ def test_the_share_is_of_what_the_middle_replica_can_do() -> None:
 
 def test_where_slots_are_scarce_fewer_owners_must_do() -> None:
     policy = NeedPolicy(target_share=0.1, slot_share=0.7)
-    assert [least_slots(Need(owners), policy) for owners in (1, 7, 8, 14, 15)] == [1, 1, 2, 2, 3]
-    assert least_slots(Need(5), NeedPolicy(target_share=0.9, slot_share=0.7)) == 5
+    assert [least_slots(owners, policy) for owners in (1, 7, 8, 14, 15)] == [1, 1, 2, 2, 3]
+    assert least_slots(5, NeedPolicy(target_share=0.9, slot_share=0.7)) == 5

@@ -172,3 +172,62 @@ def test_a_plan_that_was_carried_out_is_planned_again(now: PoolNow) -> None:
     }
     again = made_from(msgspec.structs.replace(now, held=held))
     assert {name: tiers(made) for name, made in again.items()} == {name: tiers(made) for name, made in plans.items()}
+
+
+SHARES = st.lists(
+    st.builds(
+        lambda record, position, heat, slot, pinned: Share(
+            msgspec.structs.replace(record, pinned=pinned), position, heat, slot
+        ),
+        ADAPTERS,
+        st.integers(0, 2),
+        st.integers(0, 3),
+        st.sampled_from([None, True, False]),
+        st.booleans(),
+    ),
+    max_size=20,
+    unique_by=lambda share: share.record.adapter_id,
+)
+
+
+@given(
+    MEMBERS,
+    SHARES,
+    st.dictionaries(st.integers(0, 60), st.sampled_from(["gpu", "ram", "disk"])),
+    st.sampled_from([0, 10, 20, 200]),
+)
+def test_where_all_fit_the_tiers_are_those_of_serving_one_after_the_other(
+    found: Member, shares: list[Share], held: dict[int, str], more_bytes: int
+) -> None:
+    """Of the member's budgets some are too small for all, some just large enough, and some far too large."""
+    roomy = msgspec.structs.replace(
+        found,
+        ram_budget_bytes=found.ram_budget_bytes + more_bytes,
+        disk_budget_bytes=found.disk_budget_bytes + more_bytes,
+    )
+    there = {adapter(f"a{number}").key: tier for number, tier in held.items()}
+    assert tiers(plan_replica(roomy, shares, there)) == one_after_the_other(roomy, shares, there)
+
+
+def one_after_the_other(found: Member, shares: list[Share], held: dict[AdapterKey, str]) -> dict[str, str]:
+    order = {"gpu": 0, "ram": 1, "disk": 2}
+    served, slots, ram, disk = {}, found.slots, found.ram_budget_bytes, found.disk_budget_bytes
+    for share in sorted(
+        shares,
+        key=lambda each: (
+            each.record.status != "active",
+            not each.record.pinned,
+            -each.heat,
+            order.get(held.get(each.record.key, ""), 3),
+            each.position,
+            each.record.size_bytes,
+            each.record.adapter_id,
+        ),
+    ):
+        size = share.record.size_bytes
+        if size > disk:
+            continue
+        tier = "disk" if size > ram else "gpu" if share.takes_slot and slots else "ram"
+        served[share.record.adapter_id] = tier
+        disk, ram, slots = disk - size, ram - size * (tier != "disk"), slots - (tier == "gpu")
+    return served

@@ -250,16 +250,16 @@ def test_slots_of_a_replica_that_is_to_own_nothing_help_nobody() -> None:
 def test_owners_that_an_earlier_placement_gave_a_hot_adapter_stay_for_a_while_if_it_stays() -> None:
     activity = asked_for(39, "a3", requests=8, tokens=2_000)
     hot = on_tick(Memory(), facts(40.0, names(6), activity), Stored(), POLICY, 1)
-    assert hot.owner_counts[0].exceptions == {"a3": 5}
+    assert hot.owner_counts[0].exceptions == {"a3": 6}
     stored = read_back(after(Stored(), hot))
     others = {key: record for key, record in RECORDS.items() if record.adapter_id != "a3"}
     retired = msgspec.structs.replace(facts(40.1, names(6), activity), adapters=others)
     assert on_tick(hot.memory, retired, after(Stored(), hot), POLICY, 1).owner_counts[0].exceptions == {}
     heir = on_tick(Memory(), facts(1.0, names(6)), stored, POLICY, 2)
-    assert heir.owner_counts[0].exceptions == {"a3": 5}
-    later = on_tick(heir.memory, facts(61.0, names(6)), after(stored, heir), POLICY, 2)
+    assert heir.owner_counts[0].exceptions == {"a3": 6}
+    later = on_tick(heir.memory, facts(181.0, names(6)), after(stored, heir), POLICY, 2)
     assert later.owner_counts[0].exceptions == {"a3": 4}
-    assert any(reason.endswith("a3 has 4 owners instead of 5, for its traffic") for reason in later.reasons)
+    assert any(reason.endswith("a3 has 4 owners instead of 6, for its traffic") for reason in later.reasons)
 
 
 def test_a_slot_that_an_earlier_placement_gave_stays_where_it_is() -> None:

@@ -1,0 +1,45 @@
+"""The fading rates of one adapter, and what those of a whole pool say of its answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """The fading rates of one adapter as they were at `at_s`. The first two are the short memory's; `served` are
+    requests that were not refused."""
+
+    at_s: float = 0.0
+    tokens_per_s: float = 0.0
+    requests_per_s: float = 0.0
+    long_tokens_per_s: float = 0.0
+    long_served_per_s: float = 0.0
+    long_finished_per_s: float = 0.0
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """Of a pool: what its traces have of tokens and of answers in a second of the long memory, added up."""
+
+    tokens: float = 0.0
+    answers: float = 0.0
+
+    def of_each(self, otherwise: float) -> float:
+        """Tokens. They are counted as they pass, so some belong to answers that are not finished."""
+        return self.tokens / self.answers if self.answers > 0 else otherwise
+
+
+def answers_of(traces: Iterable[Trace]) -> Answers:
+    """Of answers under way, half count."""
+    tokens = answers = 0.0
+    for trace in traces:
+        tokens += trace.long_tokens_per_s
+        answers += max(trace.long_finished_per_s, (trace.long_finished_per_s + trace.long_served_per_s) / 2)
+    return Answers(tokens, answers)
+
+
+def fade(age_s: float, half_life_s: float) -> float:
+    """What is left of 1 after that long; a clock that was put back takes nothing away."""
+    return math.exp2(-max(0.0, age_s) / half_life_s)
