@@ -1,12 +1,16 @@
 """Bringing a replica, in the background, to what it is assigned: the worker's own plan, in virtual time.
 
 `converge` is asked when something that it depends on has changed and it can have an answer: not while all that its
-last plan wanted is there, nothing has to leave, and no slot is empty that is meant for somebody.
+last plan wanted is there, nothing has to leave, and no slot is empty that is meant for somebody. Nor is it asked while
+all that is assigned has room in RAM and on disk, and is there: what may be missing then are slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+import msgspec
 
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.registry import Registry
@@ -37,7 +41,10 @@ class Convergence:
         self._awaited = awaited
         self._limits = Limits(ram_budget_bytes=tiers.ram.budget_bytes, disk_budget_bytes=tiers.disk.budget_bytes)
         self._wanted: Mapping[AdapterKey, AssignedAdapter] = {}
-        self._for_slots: set[AdapterKey] = set()
+        self._for_slots: dict[AdapterKey, None] = {}
+        """In the order in which they are wanted."""
+        self._whole: Plan | None = None
+        """Of the present assignment, if there is room for all of it."""
         self._known = -1
         self._lacking: set[AdapterKey] = set()
         """Of what the last plan wanted on disk or in RAM."""
@@ -49,8 +56,8 @@ class Convergence:
     def on_shard(self, shard: AssignmentShard) -> None:
         self.assignment = fold(self.assignment, shard)
         self._wanted = self.assignment.wanted()
-        self._for_slots = {key for key, each in self._wanted.items() if each.tier == "gpu"}
-        self._plan = None
+        self._for_slots = dict.fromkeys(key for key, each in self._wanted.items() if each.tier == "gpu")
+        self._plan = self._whole = None
         self.stir()
 
     def adopt(self, held: Mapping[AdapterKey, str] | None = None) -> None:
@@ -83,7 +90,7 @@ class Convergence:
             return False
         if self._lacking or self._registry.leaving:
             return False
-        return not (self._slots.empty and any(not self._slots.table.has_slot(key) for key in self._for_slots))
+        return not self._has_empty_slot()
 
     def plan(self, held: Held) -> Plan:
         records = self._registry.records
@@ -92,15 +99,18 @@ class Convergence:
         known = Known(size_bytes=sizes, ram_bytes={}, leaving=leaving, blocked=())
         return converge(self._wanted, held, known, self._limits)
 
-    def _held(self) -> Held:
+    def held(self) -> Held:
         tiers, table = self._tiers, self._slots.table
         return Held(
             gpu=frozenset(table.resident),
             ram=frozenset(tiers.ram.held),
             disk=frozenset(tiers.disk.held),
-            in_use=table.all_in_use.union(tiers.all_in_use, self._awaited(), self._under_way),
+            in_use=self._in_use(),
             empty_slots=table.empty,
         )
+
+    def _in_use(self) -> frozenset[AdapterKey]:
+        return self._slots.table.all_in_use.union(self._tiers.all_in_use, self._awaited(), self._under_way)
 
     def _holds(self, key: AdapterKey) -> bool:
         tiers = self._tiers
@@ -115,12 +125,14 @@ class Convergence:
             self._act()
 
     def _act(self) -> None:
-        self.plans += 1
-        held = self._held()
-        plan = self._plan = self.plan(held)
-        self._known = self._registry.changes
+        plan, lacking = self.glance() if self.fast else None, set[AdapterKey]()
+        if plan is None:
+            self.plans += 1
+            held = self.held()
+            plan = self.plan(held)
+            lacking = self._lacks(plan, held)
+        self._plan, self._lacking, self._known = plan, lacking, self._registry.changes
         self._tiers.ram.preferred, self._tiers.disk.preferred = plan.wanted_ram, plan.wanted_disk
-        self._lacking = self._lacks(plan, held)
         for drop in plan.actions:
             if drop.step is Step.DROP and self._slots.vacate(drop.key) and self._tiers.drop(drop.key):
                 self.stir()
@@ -128,6 +140,43 @@ class Convergence:
         for action in startable(plan, self._under_way):
             self._under_way[action.key] = action.step
             self._begin(action)
+
+    def glance(self) -> Plan | None:
+        """What `converge` says, where all that is assigned has room and is there, and nothing has to leave."""
+        if self._registry.leaving:
+            return None
+        whole = self._whole = self._whole or self._room_for_all()
+        ram, disk = self._tiers.ram, self._tiers.disk
+        if whole is None or not (all(map(ram.holds, whole.wanted_ram)) and all(map(disk.holds, whole.wanted_disk))):
+            return None
+        return msgspec.structs.replace(whole, actions=tuple(self._loads())) if self._has_empty_slot() else whole
+
+    def _room_for_all(self) -> Plan | None:
+        records, limits = self._registry.records, self._limits
+        if not self._wanted.keys() <= records.keys():
+            return None
+        if sum(records[key].size_bytes for key in self._wanted) > min(
+            limits.ram_budget_bytes, limits.disk_budget_bytes
+        ):
+            return None
+        return Plan(
+            actions=(),
+            wanted_ram=frozenset(key for key, each in self._wanted.items() if each.tier in ("gpu", "ram")),
+            wanted_disk=frozenset(key.digest for key in self._wanted),
+            left_out=0,
+            reason="all that is assigned has room",
+        )
+
+    def _loads(self) -> Iterable[Action]:
+        """Into empty slots, in the order in which adapters are wanted."""
+        table, in_use = self._slots.table, self._in_use()
+        missing = (key for key in self._for_slots if not table.is_resident(key) and key not in in_use)
+        for key in islice(missing, table.empty):
+            yield Action(step=Step.LOAD, key=key, reason="assigned to gpu, and a slot is empty")
+
+    def _has_empty_slot(self) -> bool:
+        """That is meant for somebody."""
+        return self._slots.empty > 0 and any(not self._slots.table.has_slot(key) for key in self._for_slots)
 
     def _lacks(self, plan: Plan, held: Held) -> set[AdapterKey]:
         lacks = {*plan.wanted_ram}.difference(held.ram)

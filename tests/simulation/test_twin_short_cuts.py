@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from loadtest.twin.outcome import Outcome
 from loadtest.twin.replica import Replica
 from loadtest.twin.scenario import PoolShape
 from loadtest.twin.sequence import BatchShape
+from loadtest.twin.timing import Timing
 from loadtest.twin.twin import Twin
 from loadtest.workloads.shape import Fixed, Lengths, TrafficShape
 from tests.simulation.twin_fleets import CRAMPED, scenario, traffic
 
 BUSY = PoolShape(replicas=2, slots=30, batch=BatchShape(max_rows=4))
 """Every adapter has a slot, and there are too few rows."""
+ROOMY = PoolShape(replicas=3, slots=24)
+"""There are bytes for all that is assigned, and slots for some of it."""
 LONG = Lengths(prompt=Fixed(tokens=200), output=Fixed(tokens=40))
 
 
@@ -59,3 +64,22 @@ def test_adapters_move_as_if_every_change_were_planned_for(pool: PoolShape) -> N
     assert short.seconds == whole.seconds
     planned = [sum(replica.convergence.plans for replica in twin.fleet) for twin in (quick, slow)]
     assert planned[0] < planned[1]
+
+
+def test_what_is_seen_at_a_glance_is_what_the_worker_plans() -> None:
+    """Cold replicas whose slots are filled more slowly than their RAM."""
+    slow = Timing(slot_bytes_per_s=20e6)
+    twin = Twin(scenario(traffic(for_s=20.0), ROOMY, warm=False, timing=slow))
+    seen = Counter[bool]()
+
+    def compare() -> None:
+        for replica in twin.fleet:
+            convergence = replica.convergence
+            if (glance := convergence.glance()) is not None:
+                whole = convergence.plan(convergence.held())
+                assert msgspec.structs.replace(glance, reason=whole.reason) == whole
+                seen[bool(glance.actions)] += 1
+
+    twin.agenda.every(0.05, compare)
+    twin.run()
+    assert min(seen[True], seen[False]) > 20
