@@ -37,8 +37,12 @@ class Cache:
     def used_tokens(self, running: Collection[Sequence], produced: Produced) -> int:
         """In whole blocks, those of the token that is being computed included; what is only kept for those that come
         back does not count."""
-        decoding = sum(blocks_for(each.prompt_tokens + produced(each)) for each in running if each.since_step >= 0)
-        return BLOCK_TOKENS * (decoding + sum(self._held(each, produced) for each in running if each.since_step < 0))
+        decoding = [each for each in running if each.since_step >= 0]
+        blocks = sum(self._held(each, produced) for each in running if each.since_step < 0)
+        if decoding:
+            steps = produced(decoding[0]) - decoding[0].produced + decoding[0].since_step  # the same for all of them
+            blocks += sum(blocks_for(each.prompt_tokens + each.produced + steps - each.since_step) for each in decoding)
+        return BLOCK_TOKENS * blocks
 
     def begin(self) -> None:
         """A step is planned: nobody has got anything for it yet."""

@@ -146,18 +146,21 @@ class Convergence:
         if self._registry.leaving:
             return None
         whole = self._whole = self._whole or self._room_for_all()
-        ram, disk = self._tiers.ram, self._tiers.disk
-        if whole is None or not (all(map(ram.holds, whole.wanted_ram)) and all(map(disk.holds, whole.wanted_disk))):
+        if whole is None or not self._is_there(whole):
             return None
         return msgspec.structs.replace(whole, actions=tuple(self._loads())) if self._has_empty_slot() else whole
 
+    def _is_there(self, whole: Plan) -> bool:
+        if self._plan is not None and self._plan.wanted_disk is whole.wanted_disk:
+            return not self._lacking
+        ram, disk = self._tiers.ram, self._tiers.disk
+        return all(map(ram.holds, whole.wanted_ram)) and all(map(disk.holds, whole.wanted_disk))
+
     def _room_for_all(self) -> Plan | None:
         records, limits = self._registry.records, self._limits
-        if not self._wanted.keys() <= records.keys():
-            return None
-        if sum(records[key].size_bytes for key in self._wanted) > min(
-            limits.ram_budget_bytes, limits.disk_budget_bytes
-        ):
+        known = [records[key].size_bytes for key in self._wanted if key in records]
+        room_bytes = min(limits.ram_budget_bytes, limits.disk_budget_bytes)
+        if len(known) < len(self._wanted) or sum(known) > room_bytes:
             return None
         return Plan(
             actions=(),

@@ -131,8 +131,8 @@ class Dispatcher:
             attempt.slot = acquired.slot
         self.turns.hand(attempt, self._agenda.now_s)
         attempt.paused, attempt.begun = False, True
-        if attempt.slot is not None:
-            self._slots.prove(attempt.slot)
+        if attempt.slot is not None and attempt.key is not None:
+            self._slots.prove(attempt.slot, attempt.key)
         self._batch.submit(attempt)
 
     def _pause(self, slot: int) -> None:

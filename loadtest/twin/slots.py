@@ -27,8 +27,10 @@ class Slots:
         self._agenda = agenda
         self._tiers = tiers
         self._batch = batch
-        self._unproven: dict[int, bool] = {}
-        """Slots whose load no probe has proven, and whether one is on its way."""
+        self._unproven: set[int] = set()
+        """Slots whose load no probe has proven."""
+        self._proving: set[int] = set()
+        """Those of them for which one is on its way."""
         self._loading: set[int] = set()
         self._quietly: set[int] = set()
         """Slots whose load and proof nobody waits for: they hold a reference of their own."""
@@ -67,14 +69,13 @@ class Slots:
     def busy(self, used: set[int]) -> int:
         """Slots with a load, a proof or requests on them; `used` are those with requests. What the table finds by
         looking at every slot."""
-        proving = {slot for slot, begun in self._unproven.items() if begun}
-        return len(used | self._loading | self._quietly | proving)
+        return len(used | self._loading | self._quietly | self._proving)
 
     def own_references(self, place: Place) -> int:
         """Besides those of requests: of a load under way, of a proof, and of who wants it loaded for nobody."""
         if place.state is SlotState.LOADING:
             return 1
-        return (self._unproven.get(place.slot) is True) + (place.slot in self._quietly)
+        return (place.slot in self._proving) + (place.slot in self._quietly)
 
     def _loaded_quietly(self, record: AdapterRecord, slot: int, why: str, then: Callable[[bool], None]) -> None:
         if why:
@@ -88,25 +89,27 @@ class Slots:
             self.release(slot, record.key)
             then(True)
 
-        self.prove(slot, proven)
+        self.prove(slot, record.key, proven)
 
-    def prove(self, slot: int, then: Callable[[], None] = lambda: None) -> None:
-        """With the first request on it, or alone. The slot keeps its adapter until the probe is in."""
-        if self._unproven.get(slot) is not False:
+    def prove(self, slot: int, key: AdapterKey, then: Callable[[], None] = lambda: None) -> None:
+        """With the first request for what is in it, or alone. The slot keeps its adapter until the probe is in."""
+        if slot not in self._unproven or slot in self._proving:
             then()
             return
-        self._unproven[slot] = True
+        self._proving.add(slot)
         self.table.retain(slot)
-        key = self.table.places()[slot].key
-        assert key is not None, "what is retained is ready"
 
         def done() -> None:
-            self._unproven.pop(slot, None)
+            self._forget_proof(slot)
             self.table.release(slot, key, self._agenda.now_s)
             self.on_freed()
             then()
 
         self._batch.probe(done)
+
+    def _forget_proof(self, slot: int) -> None:
+        self._unproven.discard(slot)
+        self._proving.discard(slot)
 
     def release(self, slot: int, key: AdapterKey) -> None:
         self.table.release(slot, key, self._agenda.now_s)
@@ -115,7 +118,7 @@ class Slots:
         """Clear the slot of an idle adapter at once; False if it is in use."""
         slot = self.table.vacate(key)
         if isinstance(slot, int):
-            self._unproven.pop(slot, None)
+            self._forget_proof(slot)
             self.table.finish_clear(slot)
             self.empty += 1
             self.on_change(key)
@@ -128,7 +131,8 @@ class Slots:
             self.empty -= 1
         else:
             self.on_change(reserved.evict)
-        self._unproven[slot] = False
+        self._forget_proof(slot)
+        self._unproven.add(slot)
         self._loading.add(slot)
         self._tiers.hold_in_ram(record, lambda why: self._copy(record, slot, why, then))
 
@@ -136,7 +140,7 @@ class Slots:
         if why:
             self.table.fail_load(slot)
             self._loading.discard(slot)
-            self._unproven.pop(slot, None)
+            self._forget_proof(slot)
             self.empty += 1
             then(why)
             self.on_freed()

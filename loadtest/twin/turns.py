@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 
 from loadtest.twin.batch import Batch
@@ -23,6 +23,8 @@ class Turns:
     def __init__(self, batch: Batch, slots: Slots) -> None:
         self.waiting: dict[str, Attempt] = {}
         self.handed: dict[Attempt, None] = {}
+        self._of_tenant: defaultdict[str, dict[Attempt, None]] = defaultdict(dict)
+        """Those handed, by customer."""
         self.loading: set[AdapterKey] = set()
         self._rows = batch.shape.max_rows + batch.shape.max_rows // ROWS_PER_SPARE
         self._counters = TokenCounters()
@@ -57,7 +59,7 @@ class Turns:
 
     def pass_through(self, attempt: Attempt) -> None:
         """It waits, and at once no more: nobody was before it."""
-        for other in [each for each in self.handed if each.tenant == attempt.tenant]:
+        for other in self._of_tenant.get(attempt.tenant, ()):
             self._charge(other)
         self._counters.enter(attempt.tenant)
         self._counters.leave(attempt.tenant)
@@ -74,7 +76,7 @@ class Turns:
 
     def hand(self, attempt: Attempt, now_s: float) -> None:
         """It has its turn: whoever waits for the same adapter is not passed over, unless its answer stands still."""
-        self.handed[attempt] = None
+        self.handed[attempt] = self._of_tenant[attempt.tenant][attempt] = None
         for other in self.waiting.values():
             if not other.paused and other.key == attempt.key:
                 other.passed_over_since_s = now_s
@@ -86,6 +88,9 @@ class Turns:
         if attempt in self.handed:
             self._charge(attempt)
             del self.handed[attempt]
+            del self._of_tenant[attempt.tenant][attempt]
+            if not self._of_tenant[attempt.tenant]:
+                del self._of_tenant[attempt.tenant]
 
     def settle(self) -> None:
         """Charge customers with what their requests have produced up to now."""

@@ -25,6 +25,7 @@ from loadtest.twin.scenario import PROLOGUE_S, Scenario
 from loadtest.twin.store import Store
 from loadtest.twin.wire import Wire
 from loadtest.workloads.call import Call, Move
+from services.gateway.core.fleet import AHEAD_AT_ONCE
 from services.replica_worker.core.admission import Refusal
 from shared.contracts.catalog import (
     GATEWAY_ACTIVITY,
@@ -95,6 +96,8 @@ class Twin:
             self.wire.read(REPLICA_REPORT, gateway.on_report)
             self.wire.read(REPLICA_RESIDENCY, gateway.on_residency)
             self.wire.read(MEMBERSHIP, partial(_put_membership, gateway))
+            for record in self.registry.records.values():
+                gateway.fleet.expect(record.pool_id, record.adapter_id)
             self.wire.read(OWNER_COUNT, partial(_put_owner_count, gateway))
             if scenario.faults or scenario.scaling:
                 every(TICK_S, gateway.look_for_silence, TICK_S)
@@ -186,6 +189,9 @@ class Twin:
 
 def _put_membership(gateway: Gateway, membership: Membership) -> None:
     gateway.fleet.put_membership(membership.pool_id, membership)
+    ranked = AHEAD_AT_ONCE
+    while ranked == AHEAD_AT_ONCE:  # far quicker than each for itself when it is first asked for
+        ranked = gateway.fleet.rank_ahead(AHEAD_AT_ONCE)
 
 
 def _put_owner_count(gateway: Gateway, count: OwnerCount) -> None:

@@ -126,6 +126,8 @@ class _Push:
         heard_s = max(interval_s, 0.001)
         self._now_s = now_s
         self._policy = policy
+        self._fades: dict[float, tuple[float, float]] = {}
+        """By the time of a trace: many are as old as the last message."""
         self._short = (1.0 - fade(heard_s * stands_for, policy.half_life_s)) / heard_s
         self._long = (1.0 - fade(heard_s * stands_for, policy.long_half_life_s)) / heard_s
 
@@ -135,8 +137,7 @@ class _Push:
 
     def _one(self, before: Trace | None, seen: AdapterActivity, served: float) -> Trace:
         before = before or Trace(self._now_s)
-        age_s = self._now_s - before.at_s
-        short, long = fade(age_s, self._policy.half_life_s), fade(age_s, self._policy.long_half_life_s)
+        short, long = self._fades.get(before.at_s) or self._faded(before.at_s)
         return Trace(
             self._now_s,
             before.tokens_per_s * short + seen.tokens * self._short,
@@ -145,6 +146,12 @@ class _Push:
             before.long_served_per_s * long + seen.requests * served * self._long,
             before.long_finished_per_s * long + seen.finished * self._long,
         )
+
+    def _faded(self, at_s: float) -> tuple[float, float]:
+        age_s = self._now_s - at_s
+        faded = fade(age_s, self._policy.half_life_s), fade(age_s, self._policy.long_half_life_s)
+        self._fades[at_s] = faded
+        return faded
 
 
 def _heard_after(demand: Demand, interval_s: float, now_s: float, policy: DemandPolicy) -> float:
