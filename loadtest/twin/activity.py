@@ -39,7 +39,7 @@ class Activity:
             attempt = request.attempt
             if attempt is None or request.first_s is None:
                 continue
-            tokens = attempt.produced
+            tokens = request.produced + attempt.produced
             if attempt.since_step >= 0:
                 tokens += steps.get(attempt.replica_id, attempt.since_step) - attempt.since_step
             self._count(request, tokens)

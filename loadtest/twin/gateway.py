@@ -15,10 +15,10 @@ from loadtest.twin.replica import Replica
 from loadtest.twin.request import Attempt, Request
 from loadtest.twin.scenario import Scenario
 from loadtest.twin.streaming import message_of, stream_of
-from services.gateway.core import streams
+from services.gateway.core import failover, streams
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.routing import Choice, Question, route
-from services.gateway.core.stream import Fail, Reroute, Step, Wait
+from services.gateway.core.stream import Fail, Reroute, Step, Stream, Wait
 from services.replica_worker.core.admission import Refusal
 from shared.messages.reports import ReplicaReport, Residency
 
@@ -81,8 +81,10 @@ class Gateway:
 
     def on_first(self, attempt: Attempt, at_s: float) -> None:
         request = attempt.request
-        if request.attempt is attempt and request.first_s is None:
-            request.first_s, request.tier = at_s, attempt.tier
+        if request.attempt is attempt:
+            attempt.streams = True
+            if request.first_s is None:
+                request.first_s, request.tier = at_s, attempt.tier
 
     def on_ended(self, attempt: Attempt) -> None:
         request = attempt.request
@@ -95,7 +97,9 @@ class Gateway:
         if attempt.request.attempt is attempt:
             self._follow(
                 attempt.request,
-                streams.refused(stream_of(attempt.request), message_of(attempt, refusal), self._streams),
+                streams.refused(
+                    stream_of(attempt.request), message_of(attempt, refusal), self._streams, self._agenda.now_s
+                ),
             )
 
     def look_for_silence(self) -> None:
@@ -108,7 +112,7 @@ class Gateway:
     def look_at_deadlines(self) -> None:
         now_s = self._agenda.now_s
         for request in list(self.live):
-            if request.attempt is not None and request.first_s is None:
+            if request.attempt is not None and not request.attempt.streams:
                 self._follow(request, streams.tick(stream_of(request), self._streams, now_s))
 
     # -- what it decides -------------------------------------------------------------------------------
@@ -118,7 +122,7 @@ class Gateway:
             adapter=request.record.key,
             pool_ids=request.pool_ids,
             tokens=request.tokens,
-            tried=request.tried,
+            tried=frozenset(request.tried),
             merged_pool_ids=request.merged_pool_ids,
         )
         now_s = self._agenda.now_s
@@ -130,12 +134,13 @@ class Gateway:
 
     def _ask(self, request: Request, choice: Choice) -> None:
         request.attempts += 1
-        request.tried |= {choice.replica_id}
+        request.tried = (*request.tried, choice.replica_id)
         request.rule, request.replica_id, request.pool_id = choice.rule, choice.replica_id, choice.pool_id
         request.asked_at_s = self._agenda.now_s
         call = request.call
         attempt = request.attempt = Attempt(
-            adapter=request.record.key, prompt_tokens=call.prompt_tokens, output_tokens=call.output_tokens,
+            adapter=request.record.key, prompt_tokens=call.prompt_tokens + request.produced,
+            output_tokens=call.output_tokens - request.produced,
             id=f"{request.number}-{request.attempts}", request=request, replica_id=choice.replica_id,
             incarnation=choice.incarnation, pool_id=choice.pool_id, promised=request.tokens,
         )  # fmt: skip
@@ -161,19 +166,20 @@ class Gateway:
             return
         replica = self._around.replica(attempt.replica_id)
         if replica is None:
-            unanswered = streams.unanswered(stream_of(attempt.request), attempt.id, self._streams)
-            self._follow(attempt.request, unanswered)
+            self.fleet.on_unanswered(attempt.replica_id)
+            stream, now_s = stream_of(attempt.request), self._agenda.now_s
+            self._follow(attempt.request, failover.unanswered(stream, attempt.id, self._streams, now_s))
             return
         replica.receive(attempt, self.on_received)
 
     def _lose(self, replica_id: str, reason: str, is_lost: Callable[[Request], bool]) -> None:
         for request in [request for request in self.by_replica.get(replica_id, ()) if is_lost(request)]:
-            self._follow(request, streams.lost(stream_of(request), reason, self._streams))
+            self._follow(request, failover.lost(stream_of(request), reason, self._streams, self._agenda.now_s))
 
     def _follow(self, request: Request, step: Step) -> None:
         """Do what a step of its stream says."""
         stream, actions = step
-        request.deaths = stream.deaths
+        request.tried, request.dead = stream.tried, stream.dead
         if request.attempt is not None and any(isinstance(each, Reroute | Fail) for each in actions):
             self._abandon(request, request.attempt)
         for action in actions:
@@ -181,10 +187,17 @@ class Gateway:
                 case Wait():
                     self._agenda.after(TICK_S, self._route, request)
                 case Reroute():
-                    request.trouble, request.first_s = action.reason, None
-                    self._route(request)
+                    request.trouble = action.reason
+                    self._go_on(request, stream)
                 case Fail():
                     self._over(request, action.refusal.code or "failed")
+
+    def _go_on(self, request: Request, stream: Stream) -> None:
+        """Who has read something goes on from there; from what this gateway has told of, which is a second less."""
+        if stream.shown:
+            request.broke_at_s = stream.began_s
+            request.produced = min(request.counted, request.call.output_tokens - 1)
+        self._route(request)
 
     def _abandon(self, request: Request, attempt: Attempt) -> None:
         self._forget(attempt)

@@ -13,7 +13,7 @@ from shared.messages.identity import AdapterKey
 @dataclass(eq=False, slots=True)
 class Request:
     """`outcome` is "" while it is under way, then "ok" or the code of its failure. `counted` tokens are those that its
-    gateway has told of."""
+    gateway has told of; `produced` those that attempts before this one have produced."""
 
     number: int
     gateway: int
@@ -23,9 +23,10 @@ class Request:
     tokens: int
     pool_ids: tuple[str, ...]
     merged_pool_ids: tuple[str, ...]
-    tried: frozenset[str] = frozenset()
+    tried: tuple[str, ...] = ()
     attempts: int = 0
-    deaths: int = 0
+    dead: tuple[str, ...] = ()
+    produced: int = 0
     attempt: Attempt | None = None
     asked_at_s: float = 0.0
     first_s: float | None = None
@@ -36,6 +37,8 @@ class Request:
     replica_id: str = ""
     pool_id: str = ""
     """Of the replica that was asked last; its own, as long as nobody was."""
+    broke_at_s: float | None = None
+    """When its stream broke last, to go on elsewhere."""
     counted: int = 0
     trouble: str = ""
 
@@ -56,6 +59,8 @@ class Attempt(Sequence):
     arrived_at_s: float = 0.0
     begun: bool = False
     """It has been in the engine."""
+    streams: bool = False
+    """Its gateway has a token of it."""
     over: bool = False
     tier: str = "gpu"
     slot: int | None = None

@@ -13,16 +13,15 @@ def stream_of(request: Request) -> Stream:
     attempt = request.attempt
     return Stream(
         request_id=str(request.number),
-        restartable=not request.call.stream,
-        began_s=request.began_s,
+        began_s=request.began_s if request.broke_at_s is None else request.broke_at_s,
         adapter=request.record.key,
         phase=Phase.CHOOSING if attempt is None else _phase(request, attempt),
         attempt=request.attempts,
         replica_id=request.replica_id,
         incarnation="" if attempt is None else attempt.incarnation,
         since_s=request.asked_at_s if attempt is None or not attempt.received else attempt.arrived_at_s,
-        tried=tuple(sorted(request.tried)),
-        deaths=request.deaths,
+        tried=request.tried,
+        dead=request.dead,
         shown=request.first_s is not None,
         trouble=request.trouble,
     )
@@ -40,7 +39,7 @@ def message_of(attempt: Attempt, refusal: Refusal) -> Refused:
 
 
 def _phase(request: Request, attempt: Attempt) -> Phase:
-    if request.first_s is not None:
+    if attempt.streams:
         return Phase.STREAMING
     if attempt.begun:
         return Phase.ACCEPTED

@@ -73,7 +73,7 @@ class Gateway:
             model=chat.model, adapter_id=adapter_id, digest=digest, pool_id=target.pool_ids[0], stream=chat.stream,
             began_s=self._desk.clock.now_s(),
         )  # fmt: skip
-        if (reason := self.not_ready()) is not None:
+        if (reason := self._following.not_full()) is not None:
             unready = refusal.unavailable(reason, code="not_ready")
             self._desk.records.refused_at_once(record, unready, self._desk.clock)
             return unready

@@ -9,6 +9,7 @@ from services.gateway.core.directory import Target
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.question import Question
 from services.gateway.core.stream import Ask, Stream, StreamPolicy
+from services.gateway.core.transcript import Transcript
 from services.gateway.io.outlet import Outlet
 from services.gateway.post import Post
 from services.gateway.records import Records, RequestRecord
@@ -44,9 +45,8 @@ class Conversation:
         self.tokens = promised_tokens(chat, target.max_context_tokens)
         self.record = record
         self.outlet = Outlet(streaming=chat.stream)
-        self.stream = Stream(
-            request_id=record.call_id, restartable=not chat.stream, began_s=record.began_s, adapter=target.adapter
-        )
+        self.stream = Stream(request_id=record.call_id, began_s=record.began_s, adapter=target.adapter)
+        self.transcript = Transcript()
 
     def question(self) -> Question:
         """Who is to be asked, of those who were not tried yet."""
@@ -57,13 +57,13 @@ class Conversation:
         )  # fmt: skip
 
     def request(self, ask: Ask, desk: Desk) -> GenerateRequest:
-        """What a replica is asked: identity by adapter and digest, never by alias."""
+        """What a replica is asked: identity by adapter and digest, never by alias; and where to go on."""
         chat, target = self.chat, self.target
         assert chat.seed is not None, "begin draws one"
         sampling = Sampling(
             seed=chat.seed, max_tokens=chat.max_tokens, temperature=chat.temperature, top_p=chat.top_p, stop=chat.stop
         )
-        waited_s = desk.clock.now_s() - self.record.began_s
+        waited_s = desk.clock.now_s() - self.stream.began_s
         return GenerateRequest(
             request_id=ask.bus_id,
             gateway_id=desk.gateway_id,
@@ -74,6 +74,8 @@ class Conversation:
             sampling=sampling,
             adapter_id=target.adapter.adapter_id if target.adapter is not None else None,
             digest=target.adapter.digest if target.adapter is not None else None,
+            produced_token_ids=self.transcript.token_ids,
+            produced_text_chars=self.transcript.text_chars,
             attempt=ask.attempt,
             deadline_s=max(0.0, desk.policies.streams.first_token_s - waited_s),
             cache_salt=key_of(target.tenant_id),

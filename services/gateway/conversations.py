@@ -8,8 +8,9 @@ import msgspec
 
 from services.gateway.cancels import Cancels
 from services.gateway.conversation import Conversation, Desk
-from services.gateway.core import streams
-from services.gateway.core.refusal import Refusal
+from services.gateway.core import endings, failover, streams
+from services.gateway.core.question import Choice, NoChoice
+from services.gateway.core.refusal import OUT_OF_TOUCH, Refusal
 from services.gateway.core.stream import (
     Abandon,
     Action,
@@ -19,13 +20,14 @@ from services.gateway.core.stream import (
     Open,
     Phase,
     Reroute,
-    Restart,
     Step,
     Stream,
     Wait,
 )
 from services.gateway.records import outcome_of
 from shared.messages.generation import Accepted, Answer, Queued, Refused, TokenChunk
+
+_OUT_OF_TOUCH = NoChoice(reason=OUT_OF_TOUCH, may_change=True, code="not_ready")
 
 
 class Conversations:
@@ -48,12 +50,12 @@ class Conversations:
 
     def leave(self, conversation: Conversation, reason: str) -> None:
         """The client is gone. Does nothing once the conversation is over."""
-        self._apply(conversation, streams.left(conversation.stream, reason))
+        self._apply(conversation, endings.left(conversation.stream, reason))
 
     def shut_down(self) -> None:
         """End every request with an error that says so."""
         for conversation in [*self._live.values(), *self._waiting]:
-            self._apply(conversation, streams.shut_down(conversation.stream))
+            self._apply(conversation, endings.shut_down(conversation.stream))
 
     def on_answer(self, answer: Answer) -> None:
         conversation = self._live.get(answer.request_id)
@@ -69,12 +71,13 @@ class Conversations:
                 self._desk.fleet.sends(answer.replica_id).answered(answer.request_id)
                 self._apply(conversation, streams.accepted(conversation.stream, answer, policy, now_s))
             case Refused():
-                self._apply(conversation, streams.refused(conversation.stream, answer, policy))
+                self._apply(conversation, streams.refused(conversation.stream, answer, policy, now_s))
 
     def on_unanswered(self, bus_id: str) -> None:
         if (conversation := self._live.get(bus_id)) is not None:
-            policy = self._desk.policies.streams
-            self._apply(conversation, streams.unanswered(conversation.stream, bus_id, policy))
+            now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
+            self._desk.fleet.on_unanswered(conversation.stream.replica_id)
+            self._apply(conversation, failover.unanswered(conversation.stream, bus_id, policy, now_s))
 
     def on_chunks(self, replica_id: str, chunks: Iterable[TokenChunk]) -> None:
         """One frame of a replica."""
@@ -86,14 +89,17 @@ class Conversations:
                 continue
             self._apply(conversation, streams.chunk(conversation.stream, chunk, policies.streams, now_s))
             if conversation.outlet.waiting_bytes > policies.most_waiting_bytes and conversation.chat.stream:
-                self._apply(conversation, streams.overflowed(conversation.stream, policies.most_waiting_bytes))
+                self._apply(conversation, endings.overflowed(conversation.stream, policies.most_waiting_bytes))
 
-    def lose(self, replica_id: str, reason: str, is_lost: Callable[[Stream], bool]) -> None:
-        """Those streams of a replica for which `is_lost` holds will hear nothing more from it."""
+    def break_off(self, replica_id: str, reason: str, is_broken: Callable[[Stream], bool], *, died: bool) -> None:
+        """Those streams of a replica for which `is_broken` holds will hear nothing more of use from it, because it
+        `died` or although it lives."""
+        now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
+        over = failover.lost if died else failover.given_up
         for conversation in list(self._live.values()):
             stream = conversation.stream
-            if stream.replica_id == replica_id and is_lost(stream):
-                self._apply(conversation, streams.lost(stream, reason, self._desk.policies.streams))
+            if stream.replica_id == replica_id and is_broken(stream):
+                self._apply(conversation, over(stream, reason, policy, now_s))
 
     def replicas(self) -> set[str]:
         """Those that work on something for this gateway."""
@@ -129,16 +135,15 @@ class Conversations:
             case Reroute():
                 self._desk.records.failed_over(conversation.record, action.cause, action.reason)
                 self._apply(conversation, self._route(conversation))
-            case Restart():
-                conversation.outlet.restart()
-                conversation.record.tokens = 0
             case Fail():
                 self._fail(conversation, action.refusal)
 
     def _route(self, conversation: Conversation) -> Step:
         desk, stream = self._desk, conversation.stream
         now_s = desk.clock.now_s()
-        choice = desk.routing.choose(conversation.question(), conversation.chat.strategy, stream.request_id, now_s)
+        choice: Choice | NoChoice = _OUT_OF_TOUCH
+        if desk.post.connected:
+            choice = desk.routing.choose(conversation.question(), conversation.chat.strategy, stream.request_id, now_s)
         return streams.chosen(stream, choice, desk.policies.streams, now_s)
 
     def _ask(self, conversation: Conversation, ask: Ask) -> None:
@@ -147,7 +152,8 @@ class Conversations:
         conversation.record.asked(ask)
 
         def on_failed(why: Refusal) -> None:
-            self._apply(conversation, streams.undelivered(conversation.stream, ask.bus_id, why))
+            now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
+            self._apply(conversation, failover.undelivered(conversation.stream, ask.bus_id, why, policy, now_s))
 
         self._desk.post.generate(conversation.request(ask, self._desk), ask.replica_id, on_failed)
 
@@ -165,7 +171,8 @@ class Conversations:
         record = conversation.record
         if record.ttft_s is None:
             self._desk.records.first_token(record, self._desk.clock.now_s())
-        self._desk.records.delivered(record, deliver.tokens)
+        self._desk.records.delivered(record, len(deliver.token_ids))
+        conversation.transcript.add(deliver.token_ids, deliver.text)
         conversation.outlet.put(deliver)
         if deliver.finish is not None:
             self._desk.records.finished(record, deliver.finish)

@@ -57,11 +57,12 @@ class Following:
     def current(self) -> bool:
         return self.full.is_set() and self._bus.connected
 
-    def not_current(self) -> str | None:
+    def not_full(self) -> str | None:
         """Why not, in one sentence."""
-        if not self.full.is_set():
-            return "The gateway has not yet learnt who may call what."
-        return None if self._bus.connected else OUT_OF_TOUCH
+        return None if self.full.is_set() else "The gateway has not yet learnt who may call what."
+
+    def not_current(self) -> str | None:
+        return self.not_full() or (None if self._bus.connected else OUT_OF_TOUCH)
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._follow())

@@ -35,6 +35,11 @@ class Post:
     async def start(self) -> None:
         """Nothing has to be ready before the first message."""
 
+    @property
+    def connected(self) -> bool:
+        """Whether anything can be sent now."""
+        return self._bus.connected
+
     async def stop(self) -> None:
         await asyncio.gather(*self._under_way, return_exceptions=True)
 

@@ -28,7 +28,9 @@ class Replicas:
         def is_lost(stream: Stream) -> bool:
             return stream.incarnation not in ("", report.incarnation)
 
-        self._conversations.lose(report.replica_id, f"Replica {report.replica_id} restarted.", is_lost)
+        self._conversations.break_off(
+            report.replica_id, f"Replica {report.replica_id} restarted.", is_lost, died=True
+        )  # fmt: skip
 
     def on_frame(self, frame: Frame) -> None:
         self._desk.fleet.on_heard(frame.replica_id, self._desk.clock.now_s())
@@ -51,7 +53,9 @@ class Replicas:
             return
         for replica_id in self._conversations.replicas():
             if self._desk.fleet.is_silent(replica_id, now_s):
-                self._conversations.lose(replica_id, f"Replica {replica_id} fell silent.", lambda _: True)
+                self._conversations.break_off(
+                    replica_id, f"Replica {replica_id} fell silent.", lambda _: True, died=True
+                )  # fmt: skip
         for replica_id in self._desk.fleet.forget_older_than(now_s - _FORGET_S):
             self._orders.pop(replica_id, None)
 
@@ -63,7 +67,9 @@ class Replicas:
         if ordered.broken:
             incarnation = order.incarnation
             reason = f"Tokens of replica {order.replica_id} are lost: {ordered.broken}."
-            self._conversations.lose(order.replica_id, reason, lambda stream: stream.incarnation == incarnation)
+            self._conversations.break_off(
+                order.replica_id, reason, lambda stream: stream.incarnation == incarnation, died=False
+            )
 
     def _ask_again(self, order: FrameOrder, ask: AskReplay) -> None:
         self._desk.records.asked_replay()

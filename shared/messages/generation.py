@@ -28,7 +28,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`adapter_id` None means the base model itself. `produced_token_ids` are tokens that the client
-    already has from another replica. `attempt` counts replicas that were tried before this one."""
+    already has from another replica, and `produced_text_chars` how many characters of text it was sent with
+    them: that one may have held more of it back, or less; None: as much as this replica would have sent. All
+    counts and positions are of the whole answer. `attempt` counts replicas that were tried before this one."""
 
     request_id: str
     gateway_id: str
@@ -40,6 +42,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     adapter_id: str | None = None
     digest: str | None = None
     produced_token_ids: tuple[int, ...] = ()
+    produced_text_chars: int | None = None
     attempt: int = 0
     deadline_s: float = 60.0
     """Seconds from receipt within which the first token must come."""
@@ -95,7 +98,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`reason`: "stop", "length", "cancelled" or "error" (then `error` is one sentence)."""
+    """`reason`: "stop", "length", "error" (the replica failed; `error` is one sentence) or "cancelled" (nobody wanted
+    it any more, or the replica goes on with nothing, and `error` says why: another one may)."""
 
     reason: str
     usage: Usage

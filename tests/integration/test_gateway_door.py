@@ -86,15 +86,31 @@ async def test_the_base_model_answers_to_its_name() -> None:
 async def test_c35_while_the_bus_is_away_a_known_alias_is_503_and_comes_back() -> None:
     async with gateway_world(says("a")) as world, world.client() as client:
         world.broker.disconnect(world.bus)
-        for model in (ALIAS_NAME, "acme/unknown"):
-            response = await client.post(PATH, json=body(model=model))
+        waiting = asyncio.create_task(client.post(PATH, json=body()))
+        unknown = await client.post(PATH, json=body(model="acme/unknown"))
+        await world.arrived()
+        await world.clock.advance(10.0)
+        for response in (await waiting, unknown):
             assert error(response, 503)["message"] == "The gateway is out of touch with the fleet at the moment."
             assert response.headers["retry-after"] == "1"
         assert error(await client.get("/v1/models"), 503)
         assert (await client.get("/readyz")).status_code == 503
         world.broker.reconnect(world.bus)
+        await world.replicas[0].report()
         assert (await client.post(PATH, json=body())).status_code == 200
         assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_request_that_comes_while_the_bus_is_away_for_a_moment_waits_for_it() -> None:
+    async with gateway_world(says("a")) as world, world.client() as client:
+        world.broker.disconnect(world.bus)
+        waiting = asyncio.create_task(client.post(PATH, json=body()))
+        await world.arrived()
+        await world.clock.advance(0.4)
+        assert not waiting.done()
+        world.broker.reconnect(world.bus)
+        await world.clock.advance(0.2)
+        assert (await waiting).status_code == 200
 
 
 async def test_until_the_directory_is_full_nobody_is_told_that_something_does_not_exist() -> None:

@@ -42,13 +42,6 @@ def text_of(response: httpx.Response) -> str:
     return text
 
 
-async def arrived(world: World) -> None:
-    """Returns when a request is under way in the gateway."""
-    async with world.client() as client:
-        while "lorafleet_gateway_streams 1.0" not in (await client.get("/metrics")).text:
-            pass
-
-
 async def begun(replica: ScriptedReplica) -> GenerateRequest:
     """The next request of a replica, accepted."""
     request = await replica.asked.get()
@@ -112,7 +105,7 @@ async def test_c41_refused_by_all_is_503_with_retry_after() -> None:
 async def test_c41_without_any_replica_the_reason_is_said() -> None:
     async with gateway_world() as world:
         answer = asyncio.create_task(post(world, stream=True))
-        await arrived(world)
+        await world.arrived()
         await world.clock.advance(2.1)
         response = await answer
         assert response.status_code == 503
@@ -125,7 +118,7 @@ async def test_c41_a_replica_that_comes_in_time_serves_who_waits() -> None:
         replica.ready = False
         await replica.report()
         answer = asyncio.create_task(post(world))
-        await arrived(world)
+        await world.arrived()
         replica.ready = True
         await replica.report()
         await world.clock.advance(0.2)
@@ -148,16 +141,34 @@ async def test_c80_a_prompt_that_is_too_long_is_one_clear_400() -> None:
         assert response.headers["x-should-retry"] == "false"
 
 
-async def test_a_replica_lost_mid_stream_is_an_error_event_and_no_clean_end() -> None:
-    async with gateway_world(None, says("never")) as world, streaming(world) as (response, request):
-        replica = world.replicas[0]
-        await replica.say(request, "Good")
+async def test_a_replica_lost_mid_stream_is_followed_by_one_that_goes_on() -> None:
+    async with gateway_world(None, None) as world, streaming(world) as (response, request):
+        first, second = world.replicas
+        await first.say(request, "Gö", "", "d")
+        first.restart()
+        await first.report()
+        going_on = await begun(second)
+        assert (going_on.produced_token_ids, going_on.produced_text_chars) == ((100, 101, 102), 3)
+        assert going_on.sampling == request.sampling
+        await second.say(going_on, " day")
+        await second.finish(going_on)
+        assert "".join([text async for text in texts(response)]) == "Göd day"
+
+
+async def test_a_stream_that_two_replicas_were_lost_on_is_an_error_event_and_no_clean_end() -> None:
+    async with gateway_world(None, None, says("never")) as world, streaming(world) as (response, request):
+        first, second, third = world.replicas
+        await first.say(request, "Good")
         lines = response.aiter_lines()
         assert '"content":"Good"' in await anext(lines)
-        replica.restart()
-        await replica.report()
-        [last] = [line async for line in lines if line]
+        for replica in (first, second):
+            replica.restart()
+            await replica.report()
+            if replica is first:
+                await second.say(await begun(second), " day")
+        *_, last = [line async for line in lines if line]
         assert json.loads(last.removeprefix("data: "))["error"]["code"] == "replica_lost"
+        assert third.asked.empty()
 
 
 async def test_a_replica_lost_before_the_first_token_is_replaced_even_after_the_head() -> None:
@@ -168,16 +179,17 @@ async def test_a_replica_lost_before_the_first_token_is_replaced_even_after_the_
         assert "".join([text async for text in texts(response)]) == "Good day"
 
 
-async def test_a_whole_answer_begins_again_elsewhere_after_any_number_of_tokens() -> None:
-    async with gateway_world(None, says("All", " new", tier="ram")) as world:
+async def test_a_whole_answer_goes_on_elsewhere_as_a_stream_does() -> None:
+    async with gateway_world(None, says(" new", tier="ram")) as world:
         replica = world.replicas[0]
         answer = asyncio.create_task(post(world))
         request = await begun(replica)
-        await replica.say(request, "Old", " text")
+        await replica.say(request, "All", " is")
         replica.restart()
         await replica.report()
-        assert text_of(await answer) == "All new"
-        assert (await answer).headers["x-adapter-tier"] == "ram", "the head is of the replica that answered"
+        assert text_of(await answer) == "All is new"
+        assert (await answer).headers["x-adapter-tier"] == "gpu", "the head is of the replica that it began on"
+        assert (await answer).json()["usage"]["completion_tokens"] == 3
 
 
 async def test_a_replica_that_falls_silent_is_lost_after_three_seconds() -> None:
@@ -228,17 +240,30 @@ async def test_a_lost_last_frame_is_noticed_by_the_heartbeat() -> None:
         assert text_of(await answer) == "a"
 
 
-async def test_a_frame_that_cannot_be_had_again_ends_the_streams_it_may_have_been_about() -> None:
+async def test_after_a_frame_that_cannot_be_had_again_the_stream_goes_on_from_what_came_before() -> None:
     async with gateway_world(None) as world, streaming(world) as (response, request):
         replica = world.replicas[0]
         replica.forgets_frames = True
         await replica.say(request, "a")
         await replica.frame(request.gateway_id, replica.token(request, "b"), lost=True)
         await replica.say(request, "c")
-        first, last = [line async for line in response.aiter_lines() if line]
-        assert '"content":"a"' in first
-        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "replica_lost"
         assert (await replica.cancelled.get()).request_id == request.request_id
+        going_on = await begun(replica)
+        assert going_on.produced_token_ids == (100,)
+        await replica.say(going_on, "b", "c")
+        await replica.finish(going_on)
+        assert "".join([text async for text in texts(response)]) == "abc"
+
+
+async def test_a_replica_that_stops_hands_its_streams_on() -> None:
+    async with gateway_world(None, says(" day")) as world, streaming(world) as (response, request):
+        replica = world.replicas[0]
+        await replica.say(request, "Good")
+        replica.ready = False
+        await replica.report()
+        await world.clock.advance(0.0)  # until that is heard
+        await replica.finish(request, reason="cancelled")
+        assert "".join([text async for text in texts(response)]) == "Good day"
 
 
 async def test_who_works_on_what_nobody_wants_is_told_again() -> None:

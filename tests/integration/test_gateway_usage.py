@@ -23,6 +23,7 @@ from tests.support.gateway_world import ADAPTER, ALIAS_NAME, BASE_NAME, KEY, POO
 from tests.support.scripted_replica import PROMPT_TOKENS, ScriptedReplica, says
 
 PATH = "/v1/chat/completions"
+IMPATIENT = msgspec.structs.replace(SETTINGS, patience_s=0.0)
 Within = Callable[[float], AbstractAsyncContextManager[None]]
 
 
@@ -132,21 +133,24 @@ async def test_c76_a_client_that_leaves_before_its_whole_answer_is_recorded_with
         assert (record.outcome, record.completion_tokens, record.stream) == ("client_left", 3, False)
 
 
-async def test_an_answer_that_began_anew_counts_the_tokens_that_were_passed_on() -> None:
-    async with gateway_world(None, says("Good")) as world:
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_that_went_on_elsewhere_is_one_record_of_all_its_tokens(stream: bool) -> None:
+    async with gateway_world(None, says(" day", tier="disk")) as world:
         replica = world.replicas[0]
-        asking = asyncio.create_task(post(world))
+        asking = asyncio.create_task(post(world, stream=stream))
         request = await _accepted(replica)
-        await replica.say(request, "for", "nothing")
+        await replica.say(request, "Good", "", " old")
         replica.restart()
         await replica.report()
         await asking
         record = await only_record(world)
-        assert (record.completion_tokens, record.attempts, record.outcome) == (1, 2, "stop")
+        assert (record.completion_tokens, record.prompt_tokens) == (4, PROMPT_TOKENS)
+        assert (record.attempts, record.outcome, record.tier) == (2, "stop", "gpu")
+        assert record.replica_id == world.replicas[1].replica_id
 
 
 async def test_a_known_model_that_a_gateway_out_of_touch_refuses_is_recorded_once_it_is_back() -> None:
-    async with gateway_world(says("Hi")) as world:
+    async with gateway_world(says("Hi"), settings=IMPATIENT) as world:
         world.broker.disconnect(world.bus)
         assert (await post(world)).status_code == 503
         await world.clock.advance(3 * SEND_S)
@@ -156,7 +160,7 @@ async def test_a_known_model_that_a_gateway_out_of_touch_refuses_is_recorded_onc
 
 
 async def test_a_bus_that_takes_no_question_is_no_error_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with gateway_world(says("Hi")) as world:
+    async with gateway_world(says("Hi"), settings=IMPATIENT) as world:
         publish = world.bus.publish
 
         async def no_questions(channel: Any, message: Any, *ids: str, **options: Any) -> None:
@@ -204,7 +208,7 @@ async def test_what_the_bus_did_not_confirm_comes_again_under_the_same_number(mo
 async def test_a_bus_that_is_away_for_too_long_costs_the_oldest_records_and_not_in_silence(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = msgspec.structs.replace(SETTINGS, most_usage_records=2)
+    settings = msgspec.structs.replace(IMPATIENT, most_usage_records=2)
     async with gateway_world(says("Hi"), settings=settings) as world:
         world.broker.disconnect(world.bus)
         for name in ("first", "second", "third", "fourth"):

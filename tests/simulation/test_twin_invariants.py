@@ -21,8 +21,7 @@ def test_invariants_hold_after_every_event_while_everything_goes_wrong() -> None
     assert outcome.broken == ()
     assert len(outcome.requests) == sum(1 for _ in scenario(traffic()).calls())
     ended = Counter(each.outcome for each in outcome.requests)
-    assert set(ended) <= {"ok", "replica_lost"}, ended
-    assert ended["replica_lost"] < 0.1 * len(outcome.requests), "only streams that had begun on a replica that was lost"
+    assert set(ended) == {"ok"}, "streams of replicas that were lost have gone on elsewhere"
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

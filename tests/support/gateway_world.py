@@ -66,6 +66,12 @@ class World:
     def client(self, key: str = KEY) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=20.0)
 
+    async def arrived(self) -> None:
+        """Returns when a request is under way in the gateway."""
+        async with self.client() as client:
+            while "lorafleet_gateway_streams 1.0" not in (await client.get("/metrics")).text:
+                pass
+
     def openai(self, key: str = KEY) -> AsyncOpenAI:
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
 

@@ -117,16 +117,20 @@ class ScriptedReplica:
         await self.frame(request.gateway_id, self.end(request, text, reason))
 
     def token(self, request: GenerateRequest, text: str) -> TokenChunk:
-        position = self._positions.get(request.request_id, 0)
+        position = self._produced(request)
         self._positions[request.request_id] = position + 1
         return TokenChunk(request_id=request.request_id, position=position, token_ids=(100 + position,), text=text)
 
     def end(self, request: GenerateRequest, text: str = "", reason: str = "stop") -> TokenChunk:
-        produced = self._positions.get(request.request_id, 0)
+        produced = self._produced(request)
         usage = Usage(prompt_tokens=PROMPT_TOKENS, completion_tokens=produced)
         error = "the engine failed" if reason == "error" else None
         finish = Finish(reason=reason, usage=usage, error=error)
         return TokenChunk(request_id=request.request_id, position=produced, token_ids=(), text=text, finish=finish)
+
+    def _produced(self, request: GenerateRequest) -> int:
+        """Here and by the replicas before this one."""
+        return self._positions.get(request.request_id, len(request.produced_token_ids))
 
     async def frame(self, gateway_id: str, *chunks: TokenChunk, lost: bool = False) -> None:
         """One engine step's tokens; a `lost` frame is kept for replay and never arrives."""

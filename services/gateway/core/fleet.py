@@ -63,6 +63,10 @@ class Fleet:
         """Anything else that only a living replica says."""
         self._heard_at_s[replica_id] = now_s
 
+    def on_unanswered(self, replica_id: str) -> None:
+        """Nobody serves what it is asked: nothing more is sent there until it reports again."""
+        self._replica(replica_id).grow_stale()
+
     def on_deaf(self, now_s: float) -> None:
         """Nobody can be heard until now, so nobody's silence counts until now."""
         self._deaf_until_s = now_s

@@ -6,6 +6,8 @@ import msgspec
 
 from shared.messages.generation import Frame, Replayed
 
+MOST_FAILURES = 3
+"""Replays asked for in vain, one after another, before what is missing is given up: the bus itself may be away."""
 MOST_HELD = 2_000
 """Frames that may wait behind a gap: at 20 steps/s this is more than a minute."""
 
@@ -43,6 +45,7 @@ class FrameOrder:
         """The highest number that the replica is known to have sent."""
         self._held: dict[int, Frame] = {}
         self._asking: AskReplay | None = None
+        self._failures = 0
 
     def on_frame(self, frame: Frame) -> Ordered:
         if frame.incarnation != self.incarnation:
@@ -63,7 +66,7 @@ class FrameOrder:
         """What came back for `ask`: a first part of it at least; the rest is asked for again."""
         if ask != self._asking:
             return _NOTHING
-        self._asking = None
+        self._asking, self._failures = None, 0
         begins = any(frame.number == ask.first for frame in replayed.frames) or ask.first <= self._last
         if replayed.missing or not begins:
             return self._give_up("frames were lost on the way and the replica no longer has them", ask.last)
@@ -71,7 +74,12 @@ class FrameOrder:
         return self._advance()
 
     def on_replay_failed(self, ask: AskReplay, reason: str) -> Ordered:
+        """It is asked for again when the replica is next heard of."""
         if ask != self._asking:
+            return _NOTHING
+        self._failures += 1
+        if self._failures < MOST_FAILURES:
+            self._asking = None
             return _NOTHING
         return self._give_up(f"frames were lost on the way and the replica could not repeat them: {reason}", ask.last)
 
@@ -79,7 +87,7 @@ class FrameOrder:
         self.incarnation = incarnation
         self._last = self._sent = 0
         self._held = {}
-        self._asking = None
+        self._asking, self._failures = None, 0
 
     def _advance(self) -> Ordered:
         """Deliver what is in order now, and ask for the first gap."""
@@ -102,5 +110,5 @@ class FrameOrder:
         """Go on after the gap, for the sake of streams that have yet to begin."""
         self._last = max(self._last, skip_to, *self._held)
         self._held = {}
-        self._asking = None
+        self._asking, self._failures = None, 0
         return Ordered(broken=reason)

@@ -23,8 +23,8 @@ class Phase(StrEnum):
 class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Deadlines: `patience_s` until there is somebody to ask; of one attempt, `queued_s` for a sign of life and
     `accept_s` for the adapter and a place in the engine; `first_token_s` over all attempts; `stall_s` between two
-    tokens. `most_attempts` replicas are asked, each once; a request on which `most_deaths` of them were lost is
-    not passed on."""
+    tokens. `most_attempts` replicas are asked, each once. A stream that breaks has all of this anew, for going on
+    elsewhere; but a request on which `most_deaths` replicas were lost is not passed on."""
 
     patience_s: float = 2.0
     queued_s: float = 1.0
@@ -36,13 +36,12 @@ class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """`began_s` is when the request came, `since_s` when its phase began or the last token came;
-    `next_position` that of the next token of this attempt; `shown` whether a token of this request has left for
-    the client; `early` what came before Accepted did; `trouble` why the last attempt came to nothing.
-    `restartable` requests (not streamed) may begin again at any time."""
+    """`began_s` is when the request came, or when its stream broke that is to go on elsewhere; `since_s` when its
+    phase began or the last token came; `next_position` that of the next token, whoever produces it; `shown` whether
+    a token of this request has left for the client; `early` what came before Accepted did; `dead` the replicas that
+    were lost while they worked on it; `trouble` why the last attempt came to nothing."""
 
     request_id: str
-    restartable: bool
     began_s: float
     adapter: AdapterKey | None = None
     phase: Phase = Phase.CHOOSING
@@ -51,7 +50,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str = ""
     since_s: float = 0.0
     tried: tuple[str, ...] = ()
-    deaths: int = 0
+    dead: tuple[str, ...] = ()
     next_position: int = 0
     shown: bool = False
     early: tuple[TokenChunk, ...] = ()
@@ -96,22 +95,18 @@ class Abandon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True):
-    """The response may begin. Comes again from another replica: a head that has not left names that one."""
+    """The response may begin. Comes again if another replica has to begin: a head that has not left names that one."""
 
     accepted: Accepted
 
 
 class Deliver(msgspec.Struct, frozen=True, kw_only=True):
-    """Text of `tokens` tokens for the client; `first` is the first one it gets."""
+    """What the client gets next; `first` is the first thing it gets. `text` is what these tokens complete."""
 
     text: str
-    tokens: int
+    token_ids: tuple[int, ...]
     first: bool
     finish: Finish | None = None
-
-
-class Restart(msgspec.Struct, frozen=True, kw_only=True):
-    """Forget the text collected so far: another replica begins anew."""
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,5 +115,5 @@ class Fail(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal
 
 
-Action = Wait | Reroute | Ask | Abandon | Open | Deliver | Restart | Fail
+Action = Wait | Reroute | Ask | Abandon | Open | Deliver | Fail
 Step = tuple[Stream, tuple[Action, ...]]

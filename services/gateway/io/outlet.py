@@ -40,11 +40,6 @@ class Outlet:
         self._pieces.append(refusal)
         self.wake.set()
 
-    def restart(self) -> None:
-        """Forget what was put: it will come again, from elsewhere."""
-        self._pieces.clear()
-        self.waiting_bytes = 0
-
     def verdict(self) -> Accepted | Refusal:
         """What the response's head is made of, once `wake` was set for the first time: a request that failed
         before its first token (not streamed: before its end) is a status, not a broken answer."""

@@ -135,7 +135,8 @@ class Admission:
 
     def _text(self, request: GenerateRequest) -> AnswerText:
         try:
-            return AnswerText(self._by.tokenizer, request.sampling.stop, request.produced_token_ids)
+            produced, sent_chars = request.produced_token_ids, request.produced_text_chars
+            return AnswerText(self._by.tokenizer, request.sampling.stop, produced, sent_chars)
         except ValueError as error:
             raise RefusedHere(_invalid(str(error))) from error
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from services.replica_worker.core.admission import Refusal
-from services.replica_worker.requests.frame_sender import FrameSender
+from services.replica_worker.means import Means
 from services.replica_worker.requests.running import Running
-from services.replica_worker.standing import Identity
-from shared.bus.port import Bus
+from shared.bus.port import BusUnavailable
 from shared.contracts.catalog import ANSWER
 from shared.messages.generation import Accepted, Answer, GenerateRequest, Queued, Refused, TokenChunk
 
+_AGAIN_S = 0.2
+_PATIENCE_S = 3.0
+"""As long as a gateway's lease. A gateway that waits for one word does not learn that it was lost."""
+
 
 class Answers:
-    """Every coroutine may raise BusUnavailable."""
+    """Every coroutine waits for a bus that is away, for some seconds, and raises BusUnavailable then."""
 
-    def __init__(self, bus: Bus, identity: Identity, frames: FrameSender) -> None:
-        self._bus = bus
-        self._identity = identity
-        self._frames = frames
+    def __init__(self, means: Means) -> None:
+        self._bus = means.bus
+        self._clock = means.clock
+        self._identity = means.identity
+        self._frames = means.frames
 
     async def queued(self, request: GenerateRequest) -> None:
         answer = Queued(
@@ -71,4 +75,13 @@ class Answers:
         self._frames.write(outside)
 
     async def _send(self, request: GenerateRequest, answer: Answer) -> None:
-        await self._bus.publish(ANSWER, answer, request.gateway_id, request.request_id)
+        until_s = self._clock.now_s() + _PATIENCE_S
+        while True:
+            try:
+                await self._bus.publish(ANSWER, answer, request.gateway_id, request.request_id)
+            except BusUnavailable:
+                if self._clock.now_s() >= until_s:
+                    raise
+                await self._clock.sleep_s(_AGAIN_S)
+            else:
+                return

@@ -29,7 +29,7 @@ class Generation:
         self._by = means
         self.dispatcher = Dispatcher(means, self._pause)
         self._admission = Admission(means, self.dispatcher)
-        self._answers = Answers(means.bus, means.identity, means.frames)
+        self._answers = Answers(means)
         self._gateways = Gateways(means)
         self._counting = Counting(means, self.dispatcher)
         self._open = OpenRequests(means, self.dispatcher, self._answers)
@@ -111,10 +111,10 @@ class Generation:
         await self._open.idle()
 
     async def end_all(self, reason: str) -> None:
-        """Every request ends with an error, or is refused; returns when their references are released."""
+        """Every request is handed on, or refused; returns when their references are released."""
         admissions = [each.admission for each in self._open if each.admission is not None]
         for running in self._open:
-            await self._open.fail(running, reason)
+            await self._open.hand_on(running, reason)
         await asyncio.gather(*admissions, return_exceptions=True)
 
     async def _admit(self, running: Running) -> None:
@@ -164,8 +164,8 @@ class Generation:
                 await self._open.fail(running, "the replica failed on this request")
 
     def _submit(self, running: Running, prepared: EngineRequest) -> None:
-        if prepared.max_tokens < 1:  # the replica before this one was lost between its last token and its finish
-            self._open.stop(running, "length")
+        if (ended := running.over_before()) is not None:
+            self._open.stop(running, ended)
             return
         if running.submitted:
             self._let_go(running)

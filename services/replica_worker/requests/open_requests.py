@@ -64,17 +64,24 @@ class OpenRequests:
         if not running.accepted:
             await self.refuse(running, Refusal(code=code, reason=f"{reason}.", elsewhere=True))
 
+    async def hand_on(self, running: Running, reason: str) -> None:
+        """This replica goes on with nothing, for no fault of the request's: another one may."""
+        if running.accepted:
+            self.stop(running, "cancelled", reason)
+        else:
+            await self.fail(running, reason)
+
     def leave(self, gateway_id: str) -> None:
         """Nobody is there to receive what these requests produce. Should the gateway have lost the bus and not
-        its life, then it finds out about their end when it comes back and sees the gap."""
+        its life, then it finds out about their end when it comes back and sees the gap, and has them go on."""
         gone = [running for running in self if running.request.gateway_id == gateway_id]
         for running in gone:
-            self.stop(running, "error", "the gateway was silent for too long")
+            self.stop(running, "cancelled", "the gateway was silent for too long")
         _log.warning("a gateway is silent, its requests are ended", gateway_id=gateway_id, requests=len(gone))
 
     def stop(self, running: Running, reason: str, error: str | None = None) -> None:
         """End a request from outside the engine. If it was accepted, its stream gets a last chunk."""
-        if running.accepted and reason in ("cancelled", "error", "length"):
+        if running.accepted and reason in ("cancelled", "error", "length", "stop"):
             self._answers.write([(running, running.end(reason, error))])
         if running.submitted:
             self._by.watch.engine.abort(running.request.request_id)

@@ -74,6 +74,13 @@ class Running:
     def continued_from(self) -> int:
         return len(self.request.produced_token_ids)
 
+    def over_before(self) -> str | None:
+        """How the answer ended already, if the replica before this one was lost between its last token and its
+        finish: nothing is left to be produced."""
+        if self.text is not None and self.text.stopped:
+            return "stop"
+        return "length" if self.continued_from >= self.answer_tokens_limit else None
+
     def late(self, now_s: float) -> bool:
         """The first token should have come by now."""
         return self.first_token_at_s is None and now_s - self.arrived_at_s >= self.request.deadline_s
@@ -136,7 +143,7 @@ class Running:
     def end(self, reason: str, error: str | None = None) -> TokenChunk:
         """A last chunk without a token. Only an answer that is complete gets the text that was held back."""
         finish = Finish(reason=reason, usage=self.usage(), error=error)
-        text = self.text.flush() if reason == "length" and self.text is not None else ""
+        text = self.text.flush() if reason in ("stop", "length") and self.text is not None else ""
         return TokenChunk(self.request.request_id, self.continued_from + self.produced, (), text, finish)
 
     def usage(self) -> Usage:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from services.gateway.core import refusal, streams
+from services.gateway.core import failover, refusal, streams
 from services.gateway.core.routing import Choice, NoChoice
-from services.gateway.core.stream import Abandon, Action, Fail, Reroute, Restart, Step, Stream, StreamPolicy
+from services.gateway.core.stream import Abandon, Action, Fail, Reroute, Step, Stream, StreamPolicy
 from shared.messages.generation import Accepted, Finish, Queued, Refused, TokenChunk, Usage
 from tests.unit.gateway.samples import ADAPTER
 
@@ -17,8 +15,8 @@ USAGE = Usage(prompt_tokens=3, completion_tokens=2)
 class Life:
     """One request, driven by what is heard; keeps every action that came of it."""
 
-    def __init__(self, *, restartable: bool = False) -> None:
-        self.stream = Stream(request_id="q", restartable=restartable, began_s=0.0, adapter=ADAPTER)
+    def __init__(self) -> None:
+        self.stream = Stream(request_id="q", began_s=0.0, adapter=ADAPTER)
         self.actions: list[Action] = []
         self.now_s = 0.0
 
@@ -51,7 +49,7 @@ class Life:
             request_id=f"q-{attempt}", replica_id="r", code=code, message=f"It is {code}.", elsewhere=elsewhere,
             retry_after_s=4.0,
         )  # fmt: skip
-        return self.take(streams.refused(self.stream, message, POLICY))
+        return self.take(streams.refused(self.stream, message, POLICY, self.now_s))
 
     def chunk(self, position: int, text: str, attempt: int = 1, finish: Finish | None = None) -> tuple[Action, ...]:
         ids = () if finish is not None and not text else (position,)
@@ -62,18 +60,34 @@ class Life:
         return self.chunk(position, "", attempt, Finish(reason=reason, usage=USAGE, error=None))
 
     def lose(self, reason: str = "Replica r restarted.") -> tuple[Action, ...]:
-        return self.take(streams.lost(self.stream, reason, POLICY))
+        return self.take(failover.lost(self.stream, reason, POLICY, self.now_s))
+
+    def give_up(self, reason: str = "Tokens are lost.") -> tuple[Action, ...]:
+        return self.take(failover.given_up(self.stream, reason, POLICY, self.now_s))
+
+    def unanswered(self, attempt: int = 1) -> tuple[Action, ...]:
+        return self.take(failover.unanswered(self.stream, f"q-{attempt}", POLICY, self.now_s))
+
+    def undelivered(self, why: refusal.Refusal, attempt: int = 1) -> tuple[Action, ...]:
+        return self.take(failover.undelivered(self.stream, f"q-{attempt}", why, POLICY, self.now_s))
+
+    def begin(self, replica_id: str, attempt: int) -> tuple[Action, ...]:
+        """Another attempt, as far as its first token."""
+        self.choose(replica_id)
+        self.queue(attempt)
+        return self.accept(attempt)
 
     def tick(self, now_s: float) -> tuple[Action, ...]:
         self.now_s = now_s
         return self.take(streams.tick(self.stream, POLICY, now_s))
 
 
-def running(**kinds: Any) -> Life:
-    life = Life(**kinds)
-    life.choose("r0")
-    life.queue()
-    life.accept()
+def running(*texts: str) -> Life:
+    """On replica r0, which has sent these, a token each."""
+    life = Life()
+    life.begin("r0", 1)
+    for position, text in enumerate(texts):
+        life.chunk(position, text)
     return life
 
 
@@ -84,8 +98,8 @@ def failure(actions: tuple[Action, ...]) -> refusal.Refusal:
 
 def moved(actions: tuple[Action, ...]) -> tuple[str, bool]:
     """The cause of a reroute, and whether the replica that is left was told."""
-    assert [type(action) for action in actions] in ([Abandon, Reroute], [Abandon, Restart, Reroute]), actions
-    abandon, reroute = actions[0], actions[-1]
+    assert [type(action) for action in actions] == [Abandon, Reroute], actions
+    abandon, reroute = actions
     assert isinstance(abandon, Abandon)
     assert isinstance(reroute, Reroute)
     return reroute.cause, abandon.tell

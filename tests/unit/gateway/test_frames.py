@@ -88,10 +88,25 @@ def test_what_the_replica_no_longer_has_is_said_and_the_order_goes_on_behind_it(
         assert numbers(order.on_frame(frame(4))) == [4]
 
 
-def test_a_question_that_failed() -> None:
+def test_a_question_that_failed_is_asked_again_a_few_times() -> None:
     order = order_after(1)
-    order.on_frame(frame(3))
+    assert order.on_frame(frame(3)).ask == ask(2, 2)
+    for _ in range(frames.MOST_FAILURES - 1):
+        assert order.on_replay_failed(ask(2, 2), "nobody answered") == Ordered()
+        assert order.on_frame(frame(3, empty=True)).ask == ask(2, 2)
     assert order.on_replay_failed(ask(2, 2), "nobody answered").broken.endswith("nobody answered")
+
+
+def test_an_answer_in_between_gives_questions_their_patience_back() -> None:
+    order = order_after(1)
+    order.on_frame(frame(4))
+    order.on_replay_failed(ask(2, 3), "nobody answered")
+    order.on_frame(frame(4, empty=True))
+    assert order.on_replayed(ask(2, 3), replayed(2)).ask == ask(3, 3)
+    for _ in range(frames.MOST_FAILURES - 1):
+        assert order.on_replay_failed(ask(3, 3), "nobody answered").broken == ""
+        order.on_frame(frame(4, empty=True))
+    assert order.on_replay_failed(ask(3, 3), "nobody answered").broken
     assert order.on_replay_failed(ask(2, 2), "nobody answered") == Ordered()
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from services.gateway.core import refusal, streams
+from services.gateway.core import endings, refusal, streams
 from services.gateway.core.routing import NoChoice
-from services.gateway.core.stream import Abandon, Ask, Deliver, Fail, Open, Phase, Restart, Wait
+from services.gateway.core.stream import Abandon, Ask, Deliver, Fail, Open, Phase, Wait
 from shared.messages.generation import Finish
 from tests.unit.gateway.life import POLICY, USAGE, Life, failure, moved, running
 
@@ -18,10 +16,10 @@ def test_a_request_from_beginning_to_end() -> None:
     assert life.queue() == ()
     [opened] = life.accept()
     assert isinstance(opened, Open)
-    assert life.chunk(0, "Good") == (Deliver(text="Good", tokens=1, first=True),)
-    assert life.chunk(1, " day") == (Deliver(text=" day", tokens=1, first=False),)
+    assert life.chunk(0, "Good") == (Deliver(text="Good", token_ids=(0,), first=True),)
+    assert life.chunk(1, " day") == (Deliver(text=" day", token_ids=(1,), first=False),)
     last, abandoned = life.finish(2)
-    assert last == Deliver(text="", tokens=0, first=False, finish=Finish(reason="stop", usage=USAGE))
+    assert last == Deliver(text="", token_ids=(), first=False, finish=Finish(reason="stop", usage=USAGE))
     assert isinstance(abandoned, Abandon)
     assert not abandoned.tell
     assert life.stream.phase is Phase.DONE
@@ -53,10 +51,11 @@ def test_accepted_without_queued_is_a_sign_of_life_too() -> None:
 def test_nobody_there_moves_at_once_without_a_cancel() -> None:
     life = Life()
     life.choose("r0")
-    assert moved(life.take(streams.unanswered(life.stream, "q-1", POLICY))) == ("no_responders", False)
+    assert moved(life.unanswered()) == ("no_responders", False)
     [asked] = life.choose("r1")
     assert isinstance(asked, Ask)
-    assert (asked.bus_id, asked.attempt, life.stream.tried) == ("q-2", 1, ("r0", "r1"))
+    assert (asked.bus_id, asked.attempt) == ("q-2", 1)
+    assert life.stream.tried == ("r1",), "whoever had nothing of it may be asked once it is there"
 
 
 def test_a_late_word_about_the_first_attempt_changes_nothing() -> None:
@@ -65,7 +64,7 @@ def test_a_late_word_about_the_first_attempt_changes_nothing() -> None:
     life.tick(1.1)
     life.choose("r1")
     before = life.stream
-    assert life.take(streams.unanswered(life.stream, "q-1", POLICY)) == ()
+    assert life.unanswered() == ()
     for heard in (life.queue, life.accept, life.refuse):
         assert heard(attempt=1) == ()
     assert life.chunk(0, "old", attempt=1) == ()
@@ -132,7 +131,7 @@ def test_somebody_may_come_so_a_request_waits_a_little() -> None:
 def test_who_waits_for_somebody_may_leave() -> None:
     life = Life()
     life.take(streams.chosen(life.stream, NoChoice(reason="Nobody.", may_change=True), POLICY, 0.0))
-    assert [type(action) for action in life.take(streams.left(life.stream, "The client left."))] == [Fail]
+    assert [type(action) for action in life.take(endings.left(life.stream, "The client left."))] == [Fail]
     assert life.choose("r0") == ()
 
 
@@ -151,7 +150,7 @@ def test_nobody_at_all() -> None:
 def test_when_all_were_asked_in_vain_it_is_said_what_became_of_the_last() -> None:
     life = Life()
     life.choose("r0")
-    life.take(streams.unanswered(life.stream, life.stream.bus_id, POLICY))
+    life.unanswered()
     why = failure(life.choose(None))
     assert (why.code, why.message) == ("no_replica", "Nobody is there: Replica r0 is gone.")
 
@@ -169,59 +168,14 @@ def test_lost_before_the_first_token_moves_and_opens_with_the_one_that_answers()
     life.choose("r1")
     [again] = life.accept(attempt=2)
     assert isinstance(again, Open)
-    assert life.chunk(0, "Good", attempt=2) == (Deliver(text="Good", tokens=1, first=True),)
-
-
-def test_lost_after_the_first_token_of_a_stream_is_an_error() -> None:
-    life = running()
-    life.chunk(0, "Good")
-    actions = life.lose()
-    assert actions[0] == Abandon(replica_id="r0", bus_id="q-1", tell=True, reason=failure(actions).message)
-    assert (failure(actions).status, failure(actions).heals) == (500, False)
-
-
-def test_an_answer_that_is_not_streamed_begins_again() -> None:
-    life = running(restartable=True)
-    life.chunk(0, "Good")
-    assert moved(life.lose()) == ("lost", True)
-    assert Restart() in life.actions
-    life.choose("r1")
-    life.accept(attempt=2)
-    assert life.chunk(0, "Good", attempt=2) == (Deliver(text="Good", tokens=1, first=True),)
-
-
-@pytest.mark.parametrize("restartable", [False, True])
-def test_a_request_that_two_replicas_died_on_is_not_passed_on(restartable: bool) -> None:
-    life = running(restartable=restartable)
-    life.lose()
-    life.choose("r1")
-    life.queue(2)
-    why = failure(life.lose())
-    assert (why.status, why.code, why.heals) == (500, "replica_lost", False)
+    assert life.chunk(0, "Good", attempt=2) == (Deliver(text="Good", token_ids=(0,), first=True),)
 
 
 def test_a_replica_that_never_had_the_request_did_not_die_on_it() -> None:
     life = Life()
     life.choose("r0")
     life.lose()
-    assert life.stream.deaths == 0
-
-
-@pytest.mark.parametrize("reason", ["error", "cancelled"])
-def test_a_replica_that_gives_up_is_as_good_as_lost(reason: str) -> None:
-    assert moved(running().finish(0, reason)) == ("lost", True)
-    life = running()
-    life.chunk(0, "Good")
-    assert failure(life.finish(1, reason)).code == "replica_lost"
-
-
-def test_tokens_that_are_missing_are_noticed() -> None:
-    life = running()
-    life.chunk(0, "Good")
-    assert failure(life.chunk(2, "!")).code == "replica_lost"
-    life = running()
-    life.chunk(0, "Good")
-    assert failure(life.finish(2)).code == "replica_lost"
+    assert life.stream.dead == ()
 
 
 def test_a_token_that_came_before_is_not_said_twice() -> None:
@@ -230,36 +184,48 @@ def test_a_token_that_came_before_is_not_said_twice() -> None:
     assert life.chunk(0, "Good") == ()
 
 
-def test_a_stream_that_stalls() -> None:
+def test_a_stream_that_stalls_goes_on_elsewhere() -> None:
     life = running()
     life.now_s = 5.0
     life.chunk(0, "Good")
     assert life.tick(25.0) == ()
-    assert "no token for 20 s" in failure(life.tick(25.1)).message
+    assert moved(life.tick(25.1)) == ("lost", True)
+    assert "no token for 20 s" in life.stream.trouble
 
 
 def test_c76_the_client_leaves() -> None:
     life = running()
     life.chunk(0, "Good")
-    abandoned, failed = life.take(streams.left(life.stream, "The client left."))
+    abandoned, failed = life.take(endings.left(life.stream, "The client left."))
     assert isinstance(abandoned, Abandon)
     assert abandoned.tell
     assert isinstance(failed, Fail)
-    assert life.take(streams.left(life.stream, "The client left.")) == ()
+    assert life.take(endings.left(life.stream, "The client left.")) == ()
 
 
 def test_c83_a_reader_that_is_too_slow() -> None:
     life = running()
     life.chunk(0, "Good")
-    assert failure(life.take(streams.overflowed(life.stream, 1_024))).code == "slow_reader"
+    assert failure(life.take(endings.overflowed(life.stream, 1_024))).code == "slow_reader"
 
 
-def test_c35_a_bus_that_does_not_take_the_question() -> None:
+def test_c35_a_bus_that_does_not_take_the_question_is_waited_for_a_little() -> None:
     life = Life()
     life.choose("r0")
     why = refusal.unavailable("The bus is away.")
-    assert life.take(streams.undelivered(life.stream, "q-0", why)) == ()
-    assert failure(life.take(streams.undelivered(life.stream, "q-1", why))) == why
+    assert life.undelivered(why, attempt=0) == ()
+    assert [type(action) for action in life.undelivered(why)] == [Abandon, Wait]
+    life.now_s = 2.0
+    [asked] = life.choose("r0")
+    assert isinstance(asked, Ask), "it never had the question, so it may be asked"
+    assert failure(life.undelivered(why, attempt=2)) == why
+
+
+def test_a_question_that_no_bus_could_take_is_not_put_again() -> None:
+    life = Life()
+    life.choose("r0")
+    too_large = refusal.bad_request("Too long.", status=413)
+    assert failure(life.undelivered(too_large)) == too_large
 
 
 def test_nothing_changes_what_is_over() -> None:

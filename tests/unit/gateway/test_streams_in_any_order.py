@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.core import streams
+from services.gateway.core import endings, failover, refusal, streams
 from services.gateway.core.routing import Choice, NoChoice
 from services.gateway.core.stream import (
     Abandon,
@@ -18,7 +18,6 @@ from services.gateway.core.stream import (
     Open,
     Phase,
     Reroute,
-    Restart,
     Step,
     Stream,
     StreamPolicy,
@@ -36,14 +35,13 @@ Event = Callable[[Stream, float], Step]
 class Client:
     """What reaches the client, checked as it comes."""
 
-    def __init__(self, *, restartable: bool) -> None:
-        self.stream = Stream(request_id="q", restartable=restartable, began_s=0.0)
+    def __init__(self) -> None:
+        self.stream = Stream(request_id="q", began_s=0.0)
         self.text = ""
         self.opened = False
         self.choosing = True
         self.over = False
         self.unfinished: set[str] = set()
-        self.asked: list[str] = []
 
     def take(self, step: Step) -> None:
         self.stream, actions = step
@@ -55,19 +53,14 @@ class Client:
     def act(self, action: Action) -> None:
         match action:
             case Ask():
-                assert action.replica_id not in self.asked
-                self.asked.append(action.replica_id)
+                assert action.replica_id not in self.stream.dead
                 self.unfinished.add(action.bus_id)
-                self.opened = False
             case Abandon():
                 self.unfinished.remove(action.bus_id)
             case Reroute() | Wait():
                 self.choosing = True
             case Open():
                 self.opened = True
-            case Restart():
-                assert self.stream.restartable
-                self.text = ""
             case Deliver():
                 self.receive(action)
             case Fail():
@@ -138,21 +131,30 @@ def refused(back: int, elsewhere: bool) -> list[Event]:
         message = Refused(
             request_id=id_of(stream, back), replica_id="r", code="draining", message="No.", elsewhere=elsewhere
         )  # fmt: skip
-        return streams.refused(stream, message, POLICY)
+        return streams.refused(stream, message, POLICY, now_s)
 
     return [event]
 
 
 def unanswered(back: int) -> list[Event]:
-    return [lambda stream, _: streams.unanswered(stream, id_of(stream, back), POLICY)]
+    return [lambda stream, now_s: failover.unanswered(stream, id_of(stream, back), POLICY, now_s)]
+
+
+def undelivered(back: int) -> list[Event]:
+    why = refusal.unavailable("The bus is away.")
+    return [lambda stream, now_s: failover.undelivered(stream, id_of(stream, back), why, POLICY, now_s)]
 
 
 def lost() -> list[Event]:
-    return [lambda stream, _: streams.lost(stream, "Gone.", POLICY)]
+    return [lambda stream, now_s: failover.lost(stream, "Gone.", POLICY, now_s)]
+
+
+def given_up() -> list[Event]:
+    return [lambda stream, now_s: failover.given_up(stream, "Tokens are lost.", POLICY, now_s)]
 
 
 def left() -> list[Event]:
-    return [lambda stream, _: streams.left(stream, "The client left.")]
+    return [lambda stream, _: endings.left(stream, "The client left.")]
 
 
 def ticked() -> list[Event]:
@@ -168,6 +170,8 @@ events = st.one_of(
     st.builds(said, backs, st.just(0), positions),
     st.builds(said, backs, positions, positions),
     st.builds(lost),
+    st.builds(given_up),
+    st.builds(undelivered, backs),
     st.builds(queued, backs),
     st.builds(refused, backs, st.booleans()),
     st.builds(unanswered, backs),
@@ -198,15 +202,15 @@ def choose(client: Client, replica_id: str | None, now_s: float) -> None:
 
 
 @settings(max_examples=1_000)
-@given(scripts, st.booleans())
-def test_no_order_of_events_repeats_or_loses_a_token(script: Script, whole: bool) -> None:
-    play(Client(restartable=whole), script)
+@given(scripts)
+def test_no_order_of_events_repeats_or_loses_a_token(script: Script) -> None:
+    play(Client(), script)
 
 
-@given(scripts, st.booleans())
-def test_every_request_ends(script: Script, whole: bool) -> None:
+@given(scripts)
+def test_every_request_ends(script: Script) -> None:
     """Time alone ends what nobody answers."""
-    client = Client(restartable=whole)
+    client = Client()
     now_s = begun_s = play(client, script)
     while not client.over:
         now_s += 1.0
