@@ -20,19 +20,21 @@ from infra.adapters.random_adapter import write_random_adapter
 from infra.local.layout import Layout
 from infra.local.temporary import TemporaryFleet, temporary_fleet
 from infra.models.fetch import ensure_base_model
-from loadtest.driver import drive
+from loadtest.driver.asking import Target
+from loadtest.driver.planned import Planned
+from loadtest.driver.running import drive
+from loadtest.driver.seen import Seen
 from loadtest.engine_cases import FirstToken, Peer
 from loadtest.engine_peer import RunningPeer
-from loadtest.measures import Seen, quantile
+from loadtest.measures import quantile
 from loadtest.report import Figure, table, write_report
-from loadtest.workload import Arrival
 from shared.messages.reports import TIERS
 
 FLEET_ADAPTERS = 12
 SLOTS, IN_RAM = 4, 6
 SAMPLES = 24
 ENGINE_SAMPLES, PROMPT_TOKENS = 40, 40
-PROMPT = "My parcel has not arrived. What can I do?"
+PROMPT_WORDS = 12
 TTFT_TARGET_S = 1.0
 _TENANT = "bench"
 
@@ -96,11 +98,11 @@ def _after_unloading(fleet: TemporaryFleet, key: str, aliases: Sequence[str]) ->
 
 
 def _ask(fleet: TemporaryFleet, key: str, alias: str) -> Seen:
-    one = Arrival(at_s=0.0, alias=alias, prompt=PROMPT, max_tokens=1)
-    seen, _ = asyncio.run(drive(fleet.connection.url, key, [one]))
-    if seen[0].outcome != "ok":
-        raise RuntimeError(f"{alias} answered {seen[0].outcome}")
-    return seen[0]
+    one = Planned(at_s=0.0, alias=alias, prompt_tokens=PROMPT_WORDS, max_tokens=1)
+    run = asyncio.run(drive(Target(url=fleet.connection.url, key=key), [one]))
+    if run.seen[0].outcome != "ok":
+        raise RuntimeError(f"{alias} answered {run.seen[0].outcome}: {run.seen[0].reason}")
+    return run.seen[0]
 
 
 def _register(fleet: TemporaryFleet, folder: Path) -> str:

@@ -56,6 +56,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _run_merge(arguments)
     if arguments.needs == "plan":
         return _run_plan(arguments)
+    if arguments.needs == "load":
+        return _run_load(arguments)
     out = Output(arguments.json)
     if arguments.needs == "golden":
         golden.record(arguments, out)
@@ -102,6 +104,18 @@ def _run_plan(arguments: argparse.Namespace) -> int:
 
     plan.run(arguments, Output(arguments.json))
     return OK
+
+
+def _run_load(arguments: argparse.Namespace) -> int:
+    from loadtest.driver.asking import Target  # only here, for the same reason
+    from services.console.commands import load
+    from services.console.commands.load_question import texts
+
+    keys, url, key = texts(arguments.keys), arguments.url, arguments.key
+    if not url or not (key or keys):
+        connection = find_connection(os.environ, Path.cwd())
+        url, key = url or connection.url, key or connection.api_key
+    return load.run(arguments, Target(url=url.rstrip("/"), key=key or "", keys=keys), Output(arguments.json))
 
 
 def _run_merge(arguments: argparse.Namespace) -> int:

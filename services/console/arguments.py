@@ -14,6 +14,7 @@ from services.console.leaves import group as _group
 from services.console.leaves import leaf as _leaf
 from services.console.leaves import number
 from services.console.leaves import plain as _plain
+from services.console.load_arguments import add_load
 from services.console.migrate_arguments import add_migrate
 from services.console.plan_arguments import add_plan
 from services.console.usage_arguments import add_usage
@@ -32,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     _access(commands)
     add_usage(commands)
     add_plan(commands)
+    add_load(commands)
     _merging(commands)
     add_migrate(commands)
     add_evaluations(commands)

@@ -67,11 +67,17 @@ LAYERS = (
         ),
         others=PLAIN,
     ),
-    # `lorafleet up` hands over to the local supervisor, `lorafleet plan` to the planner.
-    Layer(r"services\.console", own=("services.console", "shared", "infra", "loadtest.capacity"), others=_ANY),
+    # `lorafleet up` hands over to the local supervisor, `lorafleet plan` to the planner, `lorafleet load` to the driver.
+    Layer(
+        r"services\.console",
+        own=("services.console", "shared", "infra", "loadtest.capacity", "loadtest.driver", "loadtest.workloads"),
+        others=_ANY,
+    ),
     Layer(r"services\.\w+", own=("{service}", "shared"), others=_ANY),
     Layer("services", own=()),
     Layer("infra", own=("infra", "shared"), others=_ANY),
+    # Speaks public HTTP, and judges canaries as everybody does.
+    Layer(r"loadtest\.driver", own=("loadtest", "infra.adapters.marked", "shared.messages"), others=_ANY),
     # They start fleets of their own.
     Layer(
         r"loadtest\.(bench|isolation\w*|registrations\w*|calibration|twin_validation)",
