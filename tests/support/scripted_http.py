@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ class Asked(NamedTuple):
     method: str
     path: str
     body: bytes
+    headers: Message = Message()  # never changed
 
 
 class Answer(NamedTuple):
@@ -29,7 +31,7 @@ def answering(answer: Callable[[Asked], Answer]) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def reply(self) -> None:
-            status, body, headers = answer(Asked(self.command, self.path, self._body()))
+            status, body, headers = answer(Asked(self.command, self.path, self._body(), self.headers))
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)

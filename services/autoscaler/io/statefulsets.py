@@ -9,14 +9,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import msgspec
 from kubernetes import client, config
 from kubernetes.config.config_exception import ConfigException
 
 from services.autoscaler.core.orders import PoolSpec, ScaleOrder
 from services.autoscaler.core.ordinals import count_after
 from services.autoscaler.io.actuator import ActuatorFailed
-
-_DEADLINE_S = 5.0
 
 
 class ScaleApi(Protocol):
@@ -28,14 +27,19 @@ class ScaleApi(Protocol):
 
 
 class StatefulSets:
-    """`names` is by pool. Pools without a StatefulSet are left alone."""
+    """`names` is by pool. Pools without a StatefulSet are left alone.
+
+    An API server that has lost its etcd answers after a minute; nobody waits longer than `deadline_s`.
+    """
 
     starts_merged = False
 
-    def __init__(self, api: ScaleApi, namespace: str, names: Mapping[str, str]) -> None:
+    def __init__(self, api: ScaleApi, namespace: str, names: Mapping[str, str], deadline_s: float = 5.0) -> None:
         self._api = api
         self._namespace = namespace
         self._names = dict(names)
+        # To connect, and to answer. The client takes a pair or an int; a float it takes for no deadline.
+        self._deadlines_s = (deadline_s, deadline_s)
 
     async def existing(self, pool: PoolSpec) -> frozenset[str] | None:
         name = self._names.get(pool.pool_id)
@@ -67,23 +71,45 @@ class StatefulSets:
 
     def _ask(self, call: Any, name: str, *body: Any) -> Any:
         try:
-            return call(name, self._namespace, *body, _request_timeout=_DEADLINE_S)
-        except client.ApiException as error:
-            raise ActuatorFailed(f"StatefulSet {name}: {error.status} {error.reason}") from error
-        except Exception as error:  # urllib3's, of which there are many
-            raise ActuatorFailed(f"StatefulSet {name}: the API server does not answer: {error}") from error
+            return call(name, self._namespace, *body, _request_timeout=self._deadlines_s)
+        except Exception as error:  # the client's, and urllib3's, of which there are many
+            raise ActuatorFailed(f"StatefulSet {name}: {_why(error)}") from error
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+def _why(error: Exception) -> str:
+    """In the API server's own words. One that is overloaded, and what may stand before it, speak no JSON."""
+    if not isinstance(error, client.ApiException):
+        return f"the API server does not answer: {error}"
+    if not error.status:  # TLS
+        return f"the API server does not answer: {' '.join(str(error.reason).split())}"
+    try:
+        said = msgspec.json.decode(error.body or "", type=_Status).message
+    except msgspec.DecodeError:
+        said = ""
+    return f"{error.status} {error.reason}" + (f": {said}" if said else "")
 
 
 def connected() -> ScaleApi:
     """With the pod's service account, or the kubeconfig of whoever runs it. Raises ActuatorFailed."""
+    settings = client.Configuration()
     try:
-        config.load_incluster_config()
+        config.load_incluster_config(client_configuration=settings)
     except ConfigException:
         try:
-            config.load_kube_config()
+            config.load_kube_config(client_configuration=settings)
         except (ConfigException, OSError) as error:
             raise ActuatorFailed(f"there is neither a service account nor a kubeconfig: {error}") from error
-    api: ScaleApi = client.AppsV1Api()
+    return scale_api(settings)
+
+
+def scale_api(settings: client.Configuration) -> ScaleApi:
+    """Asks once: who carries orders out asks again, later each time. The client would wait within the request."""
+    settings.retries = False
+    api: ScaleApi = client.AppsV1Api(client.ApiClient(settings))
     return api
 
 
