@@ -34,7 +34,7 @@ class Activity:
 
     def message(self, live: Iterable[Request], now_s: float) -> GatewayActivity | None:
         """What happened since the last one; `live` requests' tokens so far are among it. None: nothing to say."""
-        steps = self._steps()
+        steps, count = self._steps(), self._counts.tokens
         for request in live:
             attempt = request.attempt
             if attempt is None or request.first_s is None:
@@ -42,7 +42,9 @@ class Activity:
             tokens = request.produced + attempt.produced
             if attempt.since_step >= 0:
                 tokens += steps.get(attempt.replica_id, attempt.since_step) - attempt.since_step
-            self._count(request, tokens)
+            if tokens > request.counted:
+                count(request.pool_id, request.record.adapter_id, tokens - request.counted)
+                request.counted = tokens
         return self._counts.take(now_s)
 
     def _count(self, request: Request, tokens: int) -> None:

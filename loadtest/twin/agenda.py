@@ -47,9 +47,9 @@ class Agenda:
 
     def run(self, until_s: float, after_each: Callable[[], None] | None = None) -> None:
         """All that is due before `until_s`."""
-        heap = self._heap
+        heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] < until_s:
-            self.now_s, _, do, given = heapq.heappop(heap)
+            self.now_s, _, do, given = pop(heap)
             do(*given)
             self.events += 1
             if after_each is not None:

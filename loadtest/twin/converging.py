@@ -105,12 +105,9 @@ class Convergence:
             gpu=frozenset(table.resident),
             ram=frozenset(tiers.ram.held),
             disk=frozenset(tiers.disk.held),
-            in_use=self._in_use(),
+            in_use=table.all_in_use.union(tiers.all_in_use, self._awaited(), self._under_way),
             empty_slots=table.empty,
         )
-
-    def _in_use(self) -> frozenset[AdapterKey]:
-        return self._slots.table.all_in_use.union(self._tiers.all_in_use, self._awaited(), self._under_way)
 
     def _holds(self, key: AdapterKey) -> bool:
         tiers = self._tiers
@@ -172,9 +169,10 @@ class Convergence:
 
     def _loads(self) -> Iterable[Action]:
         """Into empty slots, in the order in which adapters are wanted."""
-        table, in_use = self._slots.table, self._in_use()
-        missing = (key for key in self._for_slots if not table.is_resident(key) and key not in in_use)
-        for key in islice(missing, table.empty):
+        busy, table, tiers = self._awaited().union(self._under_way), self._slots.table, self._tiers
+        missing = (key for key in self._for_slots if not (table.is_resident(key) or key in busy))
+        free = (key for key in missing if not (table.in_use(key) or tiers.in_use(key)))
+        for key in islice(free, self._slots.empty):
             yield Action(step=Step.LOAD, key=key, reason="assigned to gpu, and a slot is empty")
 
     def _has_empty_slot(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.batch import Batch
@@ -66,10 +66,10 @@ class Slots:
 
         self._tiers.hold_in_ram(record, held)
 
-    def busy(self, used: set[int]) -> int:
+    def busy(self, used: Collection[int]) -> int:
         """Slots with a load, a proof or requests on them; `used` are those with requests. What the table finds by
         looking at every slot."""
-        return len(used | self._loading | self._quietly | self._proving)
+        return len(self._loading.union(self._quietly, self._proving, used))
 
     def own_references(self, place: Place) -> int:
         """Besides those of requests: of a load under way, of a proof, and of who wants it loaded for nobody."""

@@ -87,6 +87,10 @@ class Tiers:
         on_disk = (self._key_of[digest] for digest in self.disk.all_in_use)
         return self.ram.all_in_use.union(on_disk)
 
+    def in_use(self, key: AdapterKey) -> bool:
+        """It is among `all_in_use`."""
+        return self.ram.in_use(key) or (self._key_of.get(key.digest) == key and self.disk.in_use(key.digest))
+
     @property
     def files(self) -> dict[str, AdapterKey]:
         """What is on disk, by digest."""

@@ -26,6 +26,8 @@ class Turns:
         self._of_tenant: defaultdict[str, dict[Attempt, None]] = defaultdict(dict)
         """Those handed, by customer."""
         self.loading: set[AdapterKey] = set()
+        self._used: Counter[int] = Counter()
+        """How many of those handed are on each slot."""
         self._rows = batch.shape.max_rows + batch.shape.max_rows // ROWS_PER_SPARE
         self._counters = TokenCounters()
         self._paused: Counter[AdapterKey] = Counter()
@@ -46,8 +48,8 @@ class Turns:
         return sum(each.promised - self._batch.produced(each) for each in self.waiting.values())
 
     @property
-    def used_slots(self) -> set[int]:
-        return {attempt.slot for attempt in self.handed if attempt.slot is not None}
+    def used_slots(self) -> Collection[int]:
+        return self._used.keys()
 
     def wait(self, attempt: Attempt, now_s: float) -> None:
         self.settle()
@@ -77,6 +79,8 @@ class Turns:
     def hand(self, attempt: Attempt, now_s: float) -> None:
         """It has its turn: whoever waits for the same adapter is not passed over, unless its answer stands still."""
         self.handed[attempt] = self._of_tenant[attempt.tenant][attempt] = None
+        if attempt.slot is not None:
+            self._used[attempt.slot] += 1
         for other in self.waiting.values():
             if not other.paused and other.key == attempt.key:
                 other.passed_over_since_s = now_s
@@ -91,6 +95,10 @@ class Turns:
             del self._of_tenant[attempt.tenant][attempt]
             if not self._of_tenant[attempt.tenant]:
                 del self._of_tenant[attempt.tenant]
+            if attempt.slot is not None:
+                self._used[attempt.slot] -= 1
+                if not self._used[attempt.slot]:
+                    del self._used[attempt.slot]
 
     def settle(self) -> None:
         """Charge customers with what their requests have produced up to now."""

@@ -10,6 +10,7 @@ from functools import partial
 from loadtest.twin.activity import Activity
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.book import Book
+from loadtest.twin.collecting import seldom_collected
 from loadtest.twin.faults import schedule
 from loadtest.twin.fleet import ReplicaFleet
 from loadtest.twin.gateway import TICK_S, Around, Gateway
@@ -76,15 +77,16 @@ class Twin:
 
     def run(self) -> Outcome:
         wall_s = time.perf_counter()
-        self._set_up()
-        calls = iter(self.scenario.calls())
-        self._next_call(calls)
-        check = self.invariants.after_event if self.scenario.check_every else None
-        end_s = PROLOGUE_S + self.scenario.for_s
-        self.agenda.run(end_s, check)
-        while self.begun > self.over and self.agenda.now_s < end_s + self.scenario.tail_s:
-            self.agenda.run(self.agenda.now_s + 1.0, check)
-        self.invariants.check(at_the_end=True)
+        with seldom_collected():
+            self._set_up()
+            calls = iter(self.scenario.calls())
+            self._next_call(calls)
+            check = self.invariants.after_event if self.scenario.check_every else None
+            end_s = PROLOGUE_S + self.scenario.for_s
+            self.agenda.run(end_s, check)
+            while self.begun > self.over and self.agenda.now_s < end_s + self.scenario.tail_s:
+                self.agenda.run(self.agenda.now_s + 1.0, check)
+            self.invariants.check(at_the_end=True)
         return self.recorder.outcome(self, time.perf_counter() - wall_s)
 
     # -- the beginning ---------------------------------------------------------------------------------

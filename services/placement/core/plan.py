@@ -56,7 +56,7 @@ def plan_replica(member: Member, shares: Iterable[Share], held: Held) -> Replica
     order: keeping what is held means that a full budget never swaps one adapter for another as busy. Where there are
     bytes for everybody, the order decides about slots alone, and is asked for only where those are too few."""
     asked = list(shares)
-    everything_bytes = sum(share.record.size_bytes for share in asked)
+    everything_bytes = sum([share.record.size_bytes for share in asked])
     if everything_bytes <= min(member.ram_budget_bytes, member.disk_budget_bytes):
         return _plan(member, asked, _in_ram(member, asked, held))
     return _plan(member, asked, _in_order(member, asked, held))

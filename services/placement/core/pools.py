@@ -12,8 +12,10 @@ from services.placement.core.decide import Facts, Stored
 from services.placement.core.demand import DemandPolicy
 from services.placement.core.heat import Heats
 from services.placement.core.membership import Seen, Standing
+from services.placement.core.needs import Needs
 from services.placement.core.pool import PoolMemory, PoolNow, PoolPolicy, Recalled
 from services.placement.core.pressure import Thrash
+from services.placement.core.rates import Only
 from shared.messages.desired import OwnerCount
 
 
@@ -38,7 +40,7 @@ def turned(
         if before is None:
             recalled = assigning.recalled(stored.shards.values()) if recalled is None else recalled
             before = _beginning(recalled.get(pool_id, Recalled()), pool_id, now.facts.now_s, stored, policy)
-        after[pool_id] = turn.turn(before, _of_pool(pool_id, now, policy, demand), policy)
+        after[pool_id] = turn.turn(before, _of_pool(pool_id, now, policy, demand, before.needs), policy)
     return after
 
 
@@ -48,7 +50,7 @@ def _beginning(recalled: Recalled, pool_id: str, now_s: float, stored: Stored, p
     return pool.beginning(policy, recalled, needs.recall(count.exceptions, now_s), thrash)
 
 
-def _of_pool(pool_id: str, now: Now, policy: PoolPolicy, demand: DemandPolicy) -> PoolNow:
+def _of_pool(pool_id: str, now: Now, policy: PoolPolicy, demand: DemandPolicy, known: Needs) -> PoolNow:
     facts = now.facts
     members = {s.replica_id: s.member for s in now.standings.values() if s.pool_id == pool_id and s.owns}
     heats = now.heats.get(pool_id)
@@ -60,7 +62,7 @@ def _of_pool(pool_id: str, now: Now, policy: PoolPolicy, demand: DemandPolicy) -
         members=members,
         held=facts.held,
         heats=heats.classes if heats else {},
-        rates=rates.asked(facts.activity, pool_id, facts.real_s, demand, share),
+        rates=rates.asked(facts.activity, pool_id, facts.real_s, demand, Only(share, known.keys())),
         share=share,
         evictions_per_min={name: _evictions_per_min(facts.seen[name]) for name in members},
         anew=now.is_due,

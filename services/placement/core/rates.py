@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 import msgspec
 
 from services.placement.core.demand import Demand, DemandPolicy
-from services.placement.core.trace import Answers, Trace, answers_of, fade
+from services.placement.core.trace import Answers, Trace, answers_per_s, fade
 from shared.messages.usage import BASE
 
 _DUE_S = 1.0
@@ -26,17 +28,39 @@ class Rate(msgspec.Struct, frozen=True):
     requests_per_s: float
 
 
-def asked(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy, at_least: float = 0.0) -> dict[str, Rate]:
-    """By adapter id, of everybody who may ask for `at_least` so many tokens a second. Where a fleet is full, fewer
-    tokens are passed on than are asked for: then the requests tell, at as many tokens as answers have had."""
+class Only(msgspec.Struct, frozen=True):
+    """Those who may ask for `at_least` so many tokens a second, and those `named`."""
+
+    at_least: float = 0.0
+    named: Collection[str] = ()
+
+
+_ALL = Only()
+
+
+def asked(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy, only: Only = _ALL) -> dict[str, Rate]:
+    """By adapter id. Where a fleet is full, fewer tokens are passed on than are asked for: then the requests tell, at
+    as many tokens as answers have had."""
     usual_tokens = demand.answers.get(pool_id, Answers()).of_each(0.0)
-    loud = at_least >= policy.loud_tokens_per_s * _TRUSTED
-    traces = (demand.loud if loud else demand.traces).get(pool_id, {})
-    return {
-        adapter_id: _rate(trace, usual_tokens, now_s, policy)
-        for adapter_id, trace in traces.items()
-        if trace.tokens_per_s * _TRUSTED >= at_least
-    }
+    traces = demand.traces.get(pool_id, {})
+    fades: dict[float, float] = {}
+    found = {name: traces[name] for name in only.named if name in traces}
+    for name, trace in _may_ask(demand, pool_id, policy, only.at_least):
+        left = fades.get(trace.at_s)
+        if left is None:
+            left = fades[trace.at_s] = _TRUSTED * _faded(trace, now_s, policy)
+        if trace.tokens_per_s * left >= only.at_least:
+            found[name] = trace
+    return {name: _rate(trace, usual_tokens, now_s, policy) for name, trace in found.items()}
+
+
+def _may_ask(demand: Demand, pool_id: str, policy: DemandPolicy, at_least: float) -> Iterable[tuple[str, Trace]]:
+    is_loud = at_least >= policy.loud_tokens_per_s * _TRUSTED
+    return (demand.loud if is_loud else demand.traces).get(pool_id, {}).items()
+
+
+def _faded(trace: Trace, now_s: float, policy: DemandPolicy) -> float:
+    return fade(now_s - trace.at_s - _DUE_S, policy.half_life_s)
 
 
 def steady(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> dict[str, float]:
@@ -50,10 +74,9 @@ def steady(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> 
 
 
 def _rate(trace: Trace, usual_tokens: float, now_s: float, policy: DemandPolicy) -> Rate:
-    short = fade(now_s - trace.at_s - _DUE_S, policy.half_life_s)
-    own = trace.long_finished_per_s
-    tokens_each = (answers_of((trace,)).of_each(usual_tokens) * own + usual_tokens * _ENOUGH_ANSWERS_PER_S) / (
-        own + _ENOUGH_ANSWERS_PER_S
-    )
+    short = _faded(trace, now_s, policy)
+    own, answers = trace.long_finished_per_s, answers_per_s(trace)
+    tokens_own = trace.long_tokens_per_s / answers if answers > 0 else usual_tokens
+    tokens_each = (tokens_own * own + usual_tokens * _ENOUGH_ANSWERS_PER_S) / (own + _ENOUGH_ANSWERS_PER_S)
     wanted = min(trace.requests_per_s * tokens_each, _TRUSTED * trace.tokens_per_s)
     return Rate(short * max(wanted, trace.tokens_per_s), short * trace.requests_per_s)

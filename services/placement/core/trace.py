@@ -32,12 +32,17 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 def answers_of(traces: Iterable[Trace]) -> Answers:
-    """Of answers under way, half count."""
     tokens = answers = 0.0
     for trace in traces:
         tokens += trace.long_tokens_per_s
-        answers += max(trace.long_finished_per_s, (trace.long_finished_per_s + trace.long_served_per_s) / 2)
+        answers += answers_per_s(trace)
     return Answers(tokens, answers)
+
+
+def answers_per_s(trace: Trace) -> float:
+    """Of those under way, half count."""
+    finished, served = trace.long_finished_per_s, trace.long_served_per_s
+    return finished if finished >= served else (finished + served) / 2
 
 
 def fade(age_s: float, half_life_s: float) -> float:

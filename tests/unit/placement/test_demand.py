@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.placement.core.demand import Demand, DemandPolicy, fold, heard_share
-from services.placement.core.rates import Rate, asked, steady
+from services.placement.core.rates import Only, Rate, asked, steady
 from services.placement.core.trace import Answers, answers_of
 from shared.contracts.catalog import GATEWAY_ACTIVITY
 from shared.contracts.codec import decode, encode
@@ -137,19 +135,19 @@ SAID = st.lists(
 )
 
 
-@given(SAID, st.sampled_from([64.0, 96.0, 1_000.0]))
+@given(SAID, st.sampled_from([64.0, 96.0, 1_000.0]), st.sets(st.sampled_from("abcdefgh"), max_size=3))
 def test_those_who_may_need_more_owners_are_found_without_looking_at_everybody(
-    seconds: list[dict[str, tuple[int, int, int]]], share: float
+    seconds: list[dict[str, tuple[int, int, int]]], share: float, named: set[str]
 ) -> None:
-    """Beside a policy by which everybody is looked at; long enough for the traces to be cleared now and then."""
-    everybody = DemandPolicy(loud_tokens_per_s=math.inf)
-    few = many = NOTHING
+    """Long enough for the traces to be cleared now and then."""
+    demand = NOTHING
     for second, adapters in enumerate(seconds):
-        few = fold(few, said(second, **adapters), float(second), POLICY)
-        many = fold(many, said(second, **adapters), float(second), everybody)
-    assert few.traces == many.traces
-    now_s = float(len(seconds))
-    assert asked(few, POOL, now_s, POLICY, share) == asked(many, POOL, now_s, everybody, share)
+        demand = fold(demand, said(second, **adapters), float(second), POLICY)
+    for now_s in (float(len(seconds)), len(seconds) + 6.0):
+        everybody = asked(demand, POOL, now_s, POLICY)
+        few = asked(demand, POOL, now_s, POLICY, Only(share, named))
+        assert few == {name: everybody[name] for name in few}
+        assert {name for name, rate in everybody.items() if rate.tokens_per_s > share or name in named} <= few.keys()
 
 
 @given(SAID)
