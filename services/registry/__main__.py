@@ -33,6 +33,7 @@ from services.registry.http.door import build_door
 from services.registry.io.changes import Changes
 from services.registry.io.database import Database, DatabasePolicy, DatabaseUrlError
 from services.registry.io.drafts import Drafts
+from services.registry.io.inspected import Inspected
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
 from services.registry.precedence import Precedence
@@ -73,8 +74,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> Assembly:
     """Raises SettingsError for a URL that names nothing."""
     database, store, meters = _database(settings), _store(settings), Meters(metrics)
-    fleet, uploads = Fleet(bus, policies.fleet(settings)), _uploads(settings, store, clock)
-    shelf = Shelf(sources=WeightsSources(store, settings.weights_from, _buckets(settings)), store=store)
+    fleet, (shelf, uploads) = Fleet(bus, policies.fleet(settings)), _incoming(settings, store, clock)
     verifications = Verifications(database, shelf, clock, policies.registration(settings), meters)
     registrations = Registrations(database, verifications, clock, policies.registration(settings), meters)
     verdicts, hindrances = Verdicts(database, clock, meters, policies.verdicts(settings)), Hindrances()
@@ -174,8 +174,11 @@ def _store(settings: Settings) -> ObjectStore:
         raise SettingsError(f"{PREFIX}STORE_URL does not fit: {error}") from error
 
 
-def _uploads(settings: Settings, store: ObjectStore, clock: Clock) -> Uploads:
-    return Uploads(store, Drafts(policies.drafts_folder(settings)), clock, policies.uploads(settings))
+def _incoming(settings: Settings, store: ObjectStore, clock: Clock) -> tuple[Shelf, Uploads]:
+    """What takes weights in: announced where they lie, or sent."""
+    inspected, drafts = Inspected(store), Drafts(policies.drafts_folder(settings))
+    sources = WeightsSources(store, inspected, settings.weights_from, _buckets(settings))
+    return Shelf(sources=sources, store=store), Uploads(store, inspected, drafts, clock, policies.uploads(settings))
 
 
 def _buckets(settings: Settings) -> dict[str, ObjectStore]:

@@ -85,6 +85,13 @@ class FileStore:
     async def exists(self, key: str) -> bool:
         return await asyncio.to_thread(self._place(key).is_file)
 
+    async def version(self, key: str) -> str | None:
+        """See ObjectStore."""
+        try:
+            return await asyncio.to_thread(_version, self._place(key))
+        except OSError as error:
+            raise StoreUnavailable(f"object {key} cannot be looked at: {error}") from error
+
     async def delete(self, key: str) -> None:
         """Raises StoreUnavailable; the object is still there then."""
         try:
@@ -129,6 +136,14 @@ def _taken_in(file: Path, place: Path) -> int | None:
             return None
         raise StoreUnavailable(f"the store cannot take in {file.name}: {error}") from error
     return size_bytes
+
+
+def _version(place: Path) -> str | None:
+    try:
+        found = place.stat()
+    except FileNotFoundError:
+        return None
+    return f"{found.st_dev}-{found.st_ino}-{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
 
 
 def _listed(place: Path, folder: str, beginning: str) -> list[Listed]:

@@ -51,7 +51,7 @@ class ObjectStore(Protocol):
     async def move(self, key: str, to: str, digest: str) -> None:
         """The object, which has this digest, under another key; without a copy if the store can. Readers who look
         under `key` first and then under `to` find it, also after a failure. Raises ObjectMissing if there is nothing
-        under `key`, DigestMismatch, StoreUnavailable."""
+        under `key`, StoreUnavailable; DigestMismatch if the bytes pass through here and are others."""
 
     def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """The object from byte `start` on, in chunks of at most 1 MiB; nothing if it has no such byte.
@@ -60,6 +60,10 @@ class ObjectStore(Protocol):
 
     async def exists(self, key: str) -> bool:
         """Raises StoreUnavailable."""
+
+    async def version(self, key: str) -> str | None:
+        """Another one after every change of the object that the store can tell from the last; None if there is none.
+        Raises StoreUnavailable."""
 
     async def delete(self, key: str) -> None:
         """Deleting what is not there is no error. Raises StoreUnavailable."""

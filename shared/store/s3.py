@@ -25,6 +25,7 @@ from shared.store.s3_upload import Upload
 
 T = TypeVar("T")
 _THREADS = 16
+_NOT_SERVED = (400, 405, 501)
 
 
 class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +106,13 @@ class S3Store:
         return size_bytes
 
     async def move(self, key: str, to: str, digest: str) -> None:
-        """See ObjectStore. The bytes are read and sent once more, so that their digest is checked by whoever has it."""
-        await self.put(to, self.read(key), digest)
+        """See ObjectStore. The server copies what was there at the first look; one that cannot gets the bytes once
+        more, and their digest is checked."""
+        version = await self.version(key)
+        if version is None:
+            raise ObjectMissing(f"there is no object {key}")
+        if not await self._ask(partial(self._copy, self._place(key), self._place(to), version), key):
+            await self.put(to, self.read(key), digest)
         await self.delete(key)
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
@@ -126,6 +132,14 @@ class S3Store:
         except ObjectMissing:
             return False
         return True
+
+    async def version(self, key: str) -> str | None:
+        """See ObjectStore."""
+        first_byte = {**self._place(key), "Range": "bytes=0-0"}
+        try:
+            return await self._ask(lambda: self._peek(first_byte), key)
+        except ObjectMissing:
+            return None
 
     async def delete(self, key: str) -> None:
         """Raises StoreUnavailable; the object may still be there then."""
@@ -152,12 +166,27 @@ class S3Store:
     def _place(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
 
-    def _peek(self, first_byte: dict[str, str]) -> None:
+    def _peek(self, first_byte: dict[str, str]) -> str:
+        """The object's ETag."""
         try:
-            self._client.get_object(**first_byte)["Body"].read()
+            answer = self._client.get_object(**first_byte)
+            answer["Body"].read()
         except FAILURES as error:
             if status_of(error) != 416:  # an empty object has no first byte, and is there
                 raise
+            return ""
+        return str(answer.get("ETag", ""))
+
+    def _copy(self, place: dict[str, str], to: dict[str, str], version: str) -> bool:
+        """False for a server that does not copy, or not so much at once."""
+        unchanged = {"CopySourceIfMatch": version} if version else {}
+        try:
+            self._client.copy_object(**to, CopySource=place, **unchanged)
+        except FAILURES as error:
+            if status_of(error) in _NOT_SERVED:
+                return False
+            raise
+        return True
 
     async def _ask(self, request: Callable[[], T], key: str) -> T:
         """Raises the port's exceptions, and what `request` raises by itself."""

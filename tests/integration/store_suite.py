@@ -157,6 +157,15 @@ class StoreSuite:
             await store.move("uploads/x", weights_key(digest), digest)
         assert await read_all(store, weights_key(digest)) == SMALL
 
+    async def test_another_object_under_a_key_is_another_version(self, store: ObjectStore) -> None:
+        assert await store.version("uploads/x") is None
+        seen = []
+        for payload in (SMALL, SMALL[::-1], b""):
+            await store.put("uploads/x", chunks_of(payload), digest_of(payload))
+            seen += [await store.version("uploads/x"), await store.version("uploads/x")]
+        assert None not in seen
+        assert [len(set(seen)), *map(seen.index, seen)] == [3, 0, 0, 2, 2, 4, 4]
+
     async def test_a_reader_keeps_what_moves(self, store: ObjectStore) -> None:
         payload = bytes(3 << 20)
         await store.put("uploads/x", chunks_of(payload), digest_of(payload))

@@ -11,22 +11,20 @@ import signal
 import sys
 from pathlib import Path
 
-from services.registry.core.files.verify import FileFacts
-from services.registry.io.weights import Weights
-from services.registry.registration import verifications
+from services.registry.io.weights import Weights, WeightsSources
 from shared.bus.memory import MemoryBroker
 from shared.bus.port import Bus
 from tests.support.registry_world import world
 
 
-async def die(weights: Weights, largest_file_bytes: int) -> FileFacts:
+async def die(sources: WeightsSources, uri: str) -> Weights:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
 async def main(folder: Path, database_url: str) -> None:
     broker = MemoryBroker()
-    verifications.inspect = die
+    WeightsSources.open = die
 
     async def connect(service: str) -> Bus:
         return broker.connect(service)

@@ -7,7 +7,6 @@ system lets go of that when the writer dies. So nobody can write to what the sto
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import secrets
 import threading
@@ -16,6 +15,8 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
+from services.registry.core.files.verify import FileFacts
+from services.registry.io.inspection import Inspection
 from shared.store.port import StoreUnavailable
 
 _READ_BYTES = 1 << 20
@@ -57,7 +58,8 @@ class Draft:
         self.path = folder / f"{digest}.{secrets.token_hex(8)}"
         self.size_bytes = 0
         self._expected = digest
-        self._hash = hashlib.sha256()
+        self._reading = Inspection()
+        self._written = (0, 0)
         self._file: FileIO | None = None
         self._closed = False
         self._turn = threading.Lock()
@@ -65,7 +67,16 @@ class Draft:
     @property
     def digest(self) -> str:
         """Of the bytes that are in it."""
-        return self._hash.hexdigest()
+        return self._reading.digest
+
+    def facts(self) -> FileFacts:
+        """What was learnt of the bytes that are in it as they came."""
+        return self._reading.facts()
+
+    def is_as_written(self) -> bool:
+        """Whether nobody has written to the file since this draft did, wherever it lies by now. False once closed."""
+        with self._turn, _told():
+            return self._file is not None and not self._closed and _state(self._file) == self._written
 
     def resume(self, size_bytes: int) -> bool:
         """Begin with so many bytes of what has come before: in the same file, or in a copy if that one is still being
@@ -99,9 +110,10 @@ class Draft:
             return False
         self.path, self._file = path, file
         for chunk in _beginning(file, size_bytes):
-            self._hash.update(chunk)
+            self._reading.feed(chunk)
         file.truncate(size_bytes)
         file.seek(size_bytes)
+        self._written = _state(file)
         self.size_bytes = size_bytes
         return True
 
@@ -117,7 +129,8 @@ class Draft:
         rest = memoryview(piece)
         while rest:
             rest = rest[file.write(rest) :]
-        self._hash.update(piece)
+        self._written = _state(file)
+        self._reading.feed(piece)
         self.size_bytes += len(piece)
 
     def _begun(self) -> FileIO:
@@ -125,6 +138,12 @@ class Draft:
         while (file := _held(self.path, os.O_RDWR | os.O_CREAT)) is None:
             pass  # somebody forgot it between its opening and its locking
         return file
+
+
+def _state(file: FileIO) -> tuple[int, int]:
+    """Another one after every change of its bytes that the system's clock can tell from the last."""
+    now = os.fstat(file.fileno())
+    return now.st_mtime_ns, now.st_size
 
 
 def _held(path: Path, how: int) -> FileIO | None:

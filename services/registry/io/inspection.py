@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator
+from typing import Protocol
 
 import msgspec
 
@@ -16,14 +18,24 @@ from services.registry.core.files.safetensors_header import (
     parse_header,
 )
 from services.registry.core.files.verify import FileFacts
-from services.registry.io.finite import FiniteScan
-from services.registry.io.weights import Weights
+from services.registry.io.finite import Bytes, FiniteScan
 
 _SMALL_BYTES = 1 << 16
 """Looked through in less time than it takes to hand it to a thread."""
 
 
-async def inspect(weights: Weights, largest_file_bytes: int) -> FileFacts:
+class Source(Protocol):
+    """One weights file, readable from the beginning as often as needed."""
+
+    @property
+    def config(self) -> bytes | None:
+        """The adapter_config.json that belongs to it."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Raises SourceUnavailable, or what an ObjectStore raises: ObjectMissing for what is there no more."""
+
+
+async def inspect(weights: Source, largest_file_bytes: int) -> FileFacts:
     """Reading ends early at a file that is larger than allowed. What `weights` raises passes through."""
     reading = Inspection()
     async for chunk in weights.chunks():
@@ -37,18 +49,30 @@ async def inspect(weights: Weights, largest_file_bytes: int) -> FileFacts:
 
 
 class Inspection:
-    """`feed` it the file, then ask for `facts`."""
+    """`feed` it the file, then ask for `facts`. Unless it `hashes`, they have no digest: somebody else sees to it that
+    these bytes have the right one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hashes: bool = True) -> None:
         self.size_bytes = 0
-        self._hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if hashes else None
         self._head = b""
         self._header: Header | None = None
         self._fault: str | None = None
         self._scan = FiniteScan(())
 
-    def feed(self, chunk: bytes) -> None:
-        self._hash.update(chunk)
+    @property
+    def is_quick(self) -> bool:
+        """Whether a chunk is looked through in less time than it takes to hand it to a thread."""
+        return self._hash is None and (self._header is not None or self._fault is not None)
+
+    @property
+    def digest(self) -> str:
+        """Of the bytes so far; empty unless it hashes."""
+        return "" if self._hash is None else self._hash.hexdigest()
+
+    def feed(self, chunk: Bytes) -> None:
+        if self._hash is not None:
+            self._hash.update(chunk)
         if self._header is None and self._fault is None:
             self._collect(chunk)
         else:
@@ -59,13 +83,13 @@ class Inspection:
         fault = self._fault or self._fault_at_end()
         return FileFacts(
             size_bytes=self.size_bytes,
-            digest=self._hash.hexdigest(),
+            digest=self.digest,
             header=self._header,
             fault=fault,
             not_finite=self._scan.not_finite,
         )
 
-    def _collect(self, chunk: bytes) -> None:
+    def _collect(self, chunk: Bytes) -> None:
         """Gather the header; once it is whole, look through what came behind it in the same chunks."""
         self._head += chunk
         if len(self._head) < PREFIX_BYTES:

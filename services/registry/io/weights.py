@@ -8,42 +8,31 @@ from typing import Protocol
 
 from services.registry.core.files import sources
 from services.registry.core.files.sources import ObjectSource, PathSource, Prefixes, UploadSource
+from services.registry.core.records import Content
 from services.registry.io import weights_files, weights_objects
+from services.registry.io.inspected import Inspected, upload_key
+from services.registry.io.inspection import Source, inspect
+from services.registry.io.passing import Judged, NotAsWanted, Wanted, pass_into
 from shared.messages.adapters import Defect
-from shared.store.port import ObjectMissing, ObjectStore, weights_key
-
-UPLOADS_FOLDER = "uploads"
-SMALL_BYTES = 1 << 20
-
-
-class Source(Protocol):
-    """One weights file, readable from the beginning as often as needed."""
-
-    @property
-    def config(self) -> bytes | None:
-        """The adapter_config.json that belongs to it."""
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Raises SourceUnavailable, or what an ObjectStore raises: ObjectMissing for what is there no more."""
+from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreUnavailable, weights_key
 
 
 class Weights(Source, Protocol):
     """One that can go into the store, too."""
 
-    async def keep(self, key: str, digest: str) -> None:
-        """As the object under this key, if this is its SHA-256. Raises as `chunks`, and DigestMismatch."""
-
-
-def upload_key(digest: str) -> str:
-    """Where an uploaded file waits for the announcement that names it."""
-    return f"{UPLOADS_FOLDER}/{digest}"
+    async def take(self, wanted: Wanted) -> Judged:
+        """Every defect of it, or its content, which is then in the store under its final key. Raises as `chunks`, and
+        DigestMismatch for a file that was another one when it was read again."""
 
 
 class WeightsSources:
     """`store` has the uploads, `buckets` a store for each bucket prefix that weights may come from."""
 
-    def __init__(self, store: ObjectStore, prefixes: Prefixes, buckets: Mapping[str, ObjectStore]) -> None:
+    def __init__(
+        self, store: ObjectStore, inspected: Inspected, prefixes: Prefixes, buckets: Mapping[str, ObjectStore]
+    ) -> None:
         self._store = store
+        self._inspected = inspected
         self._prefixes = prefixes
         self._buckets = buckets
 
@@ -63,37 +52,37 @@ class WeightsSources:
         return await weights_objects.open_object(self._buckets[source.bucket], source.key)
 
     async def _open_upload(self, digest: str) -> Weights | Defect:
-        upload = _Upload(self._store, digest)
+        upload = _Upload(self._store, self._inspected, digest)
         return upload if await upload.exists() else sources.missing_fault(f"An upload with the SHA-256 {digest}")
 
 
 class _Copied:
-    """Weights of which the first reading is remembered if they are small: they are then read only once."""
+    """Weights that lie elsewhere. A good file is read once, on its way into the store; of any other one reading it
+    again says all that is wrong."""
 
     def __init__(self, weights: Source, store: ObjectStore) -> None:
         self.config = weights.config
         self._weights = weights
         self._store = store
-        self._read: list[bytes] | None = None
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """As those of the weights."""
-        if self._read is not None:
-            for chunk in self._read:
-                yield chunk
-            return
-        read: list[bytes] = []
-        size_bytes = 0
-        async for chunk in self._weights.chunks():
-            size_bytes += len(chunk)
-            read = [*read, chunk] if size_bytes <= SMALL_BYTES else []
-            yield chunk
-        if size_bytes <= SMALL_BYTES:
-            self._read = read
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self._weights.chunks()
 
-    async def keep(self, key: str, digest: str) -> None:
+    async def take(self, wanted: Wanted) -> Judged:
         """As Weights says."""
-        await self._store.put(key, self.chunks(), digest)
+        if wanted.hopeless:
+            return await self._judged(wanted)
+        try:
+            return await pass_into(self._store, self._weights, wanted)
+        except (NotAsWanted, DigestMismatch, StoreUnavailable) as error:
+            if not isinstance(found := await self._judged(wanted), Content):
+                return found
+            if isinstance(error, NotAsWanted):
+                raise DigestMismatch("it was another file before") from error
+            raise
+
+    async def _judged(self, wanted: Wanted) -> Judged:
+        return await asyncio.to_thread(wanted.judge, await inspect(self._weights, wanted.largest_file_bytes))
 
 
 class _Upload:
@@ -102,8 +91,10 @@ class _Upload:
 
     config = None
 
-    def __init__(self, store: ObjectStore, digest: str) -> None:
+    def __init__(self, store: ObjectStore, inspected: Inspected, digest: str) -> None:
         self._store = store
+        self._inspected = inspected
+        self._digest = digest
         self._waiting, self._final = upload_key(digest), weights_key(digest)
 
     async def exists(self) -> bool:
@@ -119,10 +110,18 @@ class _Upload:
             async for chunk in self._store.read(self._final, read_bytes):
                 yield chunk
 
-    async def keep(self, key: str, digest: str) -> None:
+    async def take(self, wanted: Wanted) -> Judged:
+        """As Weights says."""
+        facts = await self._inspected.facts(self._digest) or await inspect(self, wanted.largest_file_bytes)
+        judged = await asyncio.to_thread(wanted.judge, facts)
+        if isinstance(judged, Content):
+            await self._keep()
+        return judged
+
+    async def _keep(self) -> None:
         """They may have been moved there already, for another adapter with the same bytes."""
         try:
-            await self._store.move(self._waiting, key, digest)
+            await self._store.move(self._waiting, self._final, self._digest)
         except ObjectMissing:
-            if not await self._store.exists(key):
+            if not await self._store.exists(self._final):
                 raise

@@ -2,7 +2,8 @@
 
 What has arrived is in a file that grows, a part at a time, before more is read: an upload that broke off, or whose
 registry died, goes on from there, at this registry or at another one with the same folder for such files. Once it is
-whole and has its SHA-256, the store takes the file in as it is. What fits into one part goes to the store at once.
+whole and has its SHA-256, the store takes the file in as it is, and what was learnt of its bytes as they came is kept
+for whoever verifies it. What fits into one part goes to the store at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from services.registry.core.deployment.aliases import Denied
 from services.registry.core.files.sources import UPLOAD_SCHEME
 from services.registry.io.drafts import Draft, Drafts
-from services.registry.io.weights import UPLOADS_FOLDER, upload_key
+from services.registry.io.inspected import UPLOADS_FOLDER, Inspected, upload_key
 from shared.messages.identity import is_digest
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
@@ -46,9 +47,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 class Uploads:
     """Everything here may raise StoreUnavailable; what had arrived is still there then."""
 
-    def __init__(self, store: ObjectStore, drafts: Drafts, clock: Clock, policy: UploadPolicy) -> None:
+    def __init__(
+        self, store: ObjectStore, inspected: Inspected, drafts: Drafts, clock: Clock, policy: UploadPolicy
+    ) -> None:
         self.policy = policy
         self._store = store
+        self._inspected = inspected
         self._drafts = drafts
         self._clock = clock
 
@@ -103,6 +107,7 @@ class Uploads:
         if draft.digest != digest:
             return _mismatch(f"The SHA-256 of the bytes is {draft.digest}, not {digest}.")
         await self._store.adopt(upload_key(digest), draft.path, digest)
+        await self._inspected.note(digest, draft)
         return _uri(digest)
 
     async def _keep_small(self, digest: str, content: bytes) -> str | Denied:

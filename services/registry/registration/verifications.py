@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 
 from services.registry.core import records
 from services.registry.core.defects import defect
-from services.registry.core.files.description import Surroundings
+from services.registry.core.files.description import Surroundings, check_description
 from services.registry.core.files.sources import UPLOAD_SCHEME
+from services.registry.core.files.terms import read_terms
 from services.registry.core.files.verify import FileFacts, Limits, verify
 from services.registry.core.records import Content
 from services.registry.io.database import Database
-from services.registry.io.inspection import inspect
+from services.registry.io.inspected import upload_key
 from services.registry.io.meters import Meters
-from services.registry.io.weights import WeightsSources, upload_key
+from services.registry.io.passing import Wanted
+from services.registry.io.weights import WeightsSources
 from services.registry.registration.findings import Finding, Findings
 from services.registry.registration.outcomes import Outcome, Registered, RegistrationPolicy, as_known
 from shared.messages.adapters import AdapterRegistered, Defect
@@ -97,14 +100,18 @@ class Verifications:
         if isinstance(weights, Defect):
             return verify(announced, around, weights, self._limits)
         try:
-            file = await inspect(weights, self._limits.largest_file_bytes)
-            found = await asyncio.to_thread(_judged, announced, around, file, self._limits)
-            if isinstance(found, Content):
-                await weights.keep(found.store_key, file.digest)
-            return found
+            return await weights.take(self._wanted(announced, around))
         except (DigestMismatch, ObjectMissing):
             message = "The weights file changed while it was being read."
             return (defect("weights_changed", message, "weights_uri", found="other bytes", allowed="one file"),)
+
+    def _wanted(self, announced: AdapterRegistered, around: Surroundings) -> Wanted:
+        return Wanted(
+            digest=announced.checksum,
+            largest_file_bytes=self._limits.largest_file_bytes,
+            judge=partial(_judged, announced, around, self._limits),
+            hopeless=bool(check_description(announced, around) or read_terms(announced).defects),
+        )
 
     async def _forget_upload(self, announced: AdapterRegistered) -> None:
         """Its bytes are in their final place by now; what else was sent of them and cannot be deleted costs space and
@@ -124,7 +131,7 @@ def _what(announced: AdapterRegistered) -> bytes:
 
 
 def _judged(
-    announced: AdapterRegistered, around: Surroundings, file: FileFacts, limits: Limits
+    announced: AdapterRegistered, around: Surroundings, limits: Limits, file: FileFacts
 ) -> Content | tuple[Defect, ...]:
     """Matching customers' expressions takes up to a second: not for the event loop."""
     if defects := verify(announced, around, file, limits):

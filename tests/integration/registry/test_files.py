@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from services.registry.io import weights
 from shared.contracts import catalog
 from shared.messages.pools import pool_id
 from shared.store.file import FileStore
@@ -74,28 +73,52 @@ async def test_an_event_that_met_a_store_that_is_away_comes_again(
         assert [message.adapter_id for message in rejected.messages] == ["v2"]
 
 
-@pytest.mark.parametrize(("small_bytes", "expected"), [(0, 422), (weights.SMALL_BYTES, 201)])
-async def test_a_file_that_changes_between_check_and_copy_is_taken_only_as_it_was_checked(
-    place: Place, monkeypatch: pytest.MonkeyPatch, small_bytes: int, expected: int
+@pytest.mark.parametrize(
+    ("when", "expected"), [("before", "checksum_mismatch"), ("midway", "weights_changed"), ("after", None)]
+)
+async def test_a_file_that_changes_on_its_way_into_the_store_is_taken_only_as_it_was_checked(
+    place: Place, monkeypatch: pytest.MonkeyPatch, when: str, expected: str | None
 ) -> None:
-    """A large one is read anew for the copy; a small one was kept since the check."""
+    """It is read once for both, and once more to say what is wrong with it: midway it has been right again since."""
     put = FileStore.put
-    monkeypatch.setattr(weights, "SMALL_BYTES", small_bytes)
     async with place.registry() as here:
         await here.prepare()
         announced = here.announce("v1")
         file = here.folder / "inbox" / "v1" / "adapter_model.safetensors"
+        right = file.read_bytes()
+        wrong = right[:-1] + bytes([right[-1] ^ 1])
 
-        async def late(store: FileStore, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
-            file.write_bytes(file.read_bytes()[:-1] + b"x")
-            return await put(store, key, chunks, digest)
+        async def changing(store: FileStore, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
+            file.write_bytes(right if when == "after" else wrong)
+            read = [chunk async for chunk in chunks]
+            file.write_bytes(right if when == "midway" else wrong)
+            return await put(store, key, _again(read), digest)
 
-        monkeypatch.setattr(FileStore, "put", late)
+        monkeypatch.setattr(FileStore, "put", changing)
         answer = await here.post(announced)
-        assert answer.status_code == expected
-        assert expected == 201 or answer.json()["error"]["code"] == "weights_changed"
+        assert (answer.json()["error"]["code"] if expected else answer.status_code) == (expected or 201)
         stored = [sha256(found.read_bytes()).hexdigest() for found in (here.folder / "store").rglob("*.safetensors")]
-        assert stored == ([announced.checksum] if expected == 201 else [])
+        assert stored == ([] if expected else [announced.checksum])
+
+
+async def test_the_defects_of_a_file_are_told_also_while_the_store_is_away(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Moody(monkeypatch)
+    async with place.registry() as here:
+        await here.prepare()
+        store.away = StoreUnavailable("planted")
+        announced = here.announce("v1")
+        file = here.folder / "inbox" / "v1" / "adapter_model.safetensors"
+        file.write_bytes(file.read_bytes()[:-1])
+        answer = await here.post(announced)
+        assert answer.status_code == 422
+        assert {one["code"] for one in answer.json()["error"]["defects"]} == {"checksum_mismatch", "not_safetensors"}
+
+
+async def _again(chunks: list[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
 
 
 async def test_c29_registration_touches_nothing_but_the_adapters_files(

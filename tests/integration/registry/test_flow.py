@@ -9,15 +9,13 @@ import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.core.files.verify import FileFacts
 from services.registry.core.gating import evaluation
 from services.registry.core.records import StoredAdapter
 from services.registry.io import adapter_rows
-from services.registry.io.weights import Weights
-from services.registry.registration import verifications
+from services.registry.io.weights import Weights, WeightsSources
 from shared.bus.port import Bus
 from shared.contracts import catalog
-from shared.messages.adapters import EffectMismatch
+from shared.messages.adapters import Defect, EffectMismatch
 from shared.messages.operations import Evaluation
 from shared.messages.pools import pool_id
 from tests.conftest import Within
@@ -104,15 +102,15 @@ async def test_an_id_is_taken_from_the_moment_it_is_announced(
     other, first = here.announce("v1", seed=9), announcement(file_of(), adapter_id="v1")
     write_folder(here.folder / "inbox" / "first", file_of(), first)
     taking = iter([msgspec.structs.replace(first, weights_uri=(here.folder / "inbox" / "first").as_uri())])
-    inspect = verifications.inspect
+    begin = WeightsSources.open
 
-    async def slowly(weights: Weights, largest_bytes: int) -> FileFacts:
+    async def slowly(sources: WeightsSources, uri: str) -> Weights | Defect:
         for taker in taking:
             assert (await here.post(taker)).status_code == 409
             await pipeline.publish(catalog.ADAPTER_REGISTERED, taker)
-        return await inspect(weights, largest_bytes)
+        return await begin(sources, uri)
 
-    monkeypatch.setattr(verifications, "inspect", slowly)
+    monkeypatch.setattr(WeightsSources, "open", slowly)
     assert (await here.post(other)).status_code == 201
     [found] = await rejected.first()
     assert (found.adapter_id, [defect.code for defect in found.defects]) == ("v1", ["adapter_id_taken"])

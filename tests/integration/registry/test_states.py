@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 
 from services.registry.core import lifecycle, records
-from services.registry.core.files.verify import FileFacts
 from services.registry.gating.verdicts import VerdictPolicy, Verdicts
 from services.registry.io import adapter_rows
 from services.registry.io.meters import Meters
-from services.registry.io.weights import Weights
-from services.registry.registration import verifications
+from services.registry.io.weights import Weights, WeightsSources
 from shared.contracts import catalog
-from shared.messages.adapters import AdapterLoadFailed
+from shared.messages.adapters import AdapterLoadFailed, Defect
 from shared.messages.identity import key_of
 from shared.runtime.clock import ManualClock
 from shared.runtime.metrics import Metrics
@@ -37,14 +35,18 @@ class Away:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.back = False
         self.asked = 0
-        self._inspect = verifications.inspect
-        monkeypatch.setattr(verifications, "inspect", self.inspect)
+        away, self._open = self, WeightsSources.open
 
-    async def inspect(self, weights: Weights, largest_file_bytes: int) -> FileFacts:
+        async def open(sources: WeightsSources, uri: str) -> Weights | Defect:
+            return await away.open(sources, uri)
+
+        monkeypatch.setattr(WeightsSources, "open", open)
+
+    async def open(self, sources: WeightsSources, uri: str) -> Weights | Defect:
         self.asked += 1
         if not self.back:
             raise StoreUnavailable("planted")
-        return await self._inspect(weights, largest_file_bytes)
+        return await self._open(sources, uri)
 
 
 async def states(here: World, adapter_id: str) -> list[str]:
@@ -81,15 +83,15 @@ async def test_a_post_that_meets_no_store_is_kept_and_ended_by_the_registry(
 async def test_a_corrected_announcement_does_not_wait_for_what_another_registry_has_rejected(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inspect, reading, go_on = verifications.inspect, asyncio.Event(), asyncio.Event()
+    begin, reading, go_on = WeightsSources.open, asyncio.Event(), asyncio.Event()
 
-    async def slow_at_first(weights: Weights, largest_file_bytes: int) -> FileFacts:
+    async def slow_at_first(sources: WeightsSources, uri: str) -> Weights | Defect:
         if not reading.is_set():
             reading.set()
             await go_on.wait()
-        return await inspect(weights, largest_file_bytes)
+        return await begin(sources, uri)
 
-    monkeypatch.setattr(verifications, "inspect", slow_at_first)
+    monkeypatch.setattr(WeightsSources, "open", slow_at_first)
     async with place.registry() as here:
         await here.prepare()
         wrong = asyncio.create_task(here.post(here.announce("v1")))

@@ -118,6 +118,23 @@ def test_nothing_is_written_after_the_end(drafts: Drafts, draft: Draft) -> None:
     assert draft.path.read_bytes() == FILE[:1000]
 
 
+def test_what_somebody_else_writes_to_a_file_shows(draft: Draft) -> None:
+    """The lock binds only those who ask for it."""
+    assert draft.is_as_written()
+    other = os.open(draft.path, os.O_RDWR)
+    before = os.fstat(other).st_mtime_ns
+    while os.fstat(other).st_mtime_ns == before:  # until the system's clock has gone on
+        os.pwrite(other, b"wrong", 10)
+    os.close(other)
+    assert not draft.is_as_written()
+
+
+def test_a_draft_that_was_given_up_vouches_for_nothing(drafts: Drafts, draft: Draft) -> None:
+    draft.close()
+    assert not draft.is_as_written()
+    assert not drafts.new(DIGEST).is_as_written()
+
+
 def test_an_upload_that_never_began_leaves_nothing(drafts: Drafts, folder: Path) -> None:
     empty = drafts.new(DIGEST)
     empty.append(b"")

@@ -6,13 +6,13 @@ import hashlib
 import tracemalloc
 from collections.abc import AsyncIterator
 
-import numpy as np
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.registry.io.inspection import Inspection, inspect
-from tests.support.adapter_files import crafted, file_of, name_of
+from tests.support.adapter_files import crafted, file_of
 
 FILE = file_of()
 
@@ -50,9 +50,21 @@ def test_c63a_a_value_that_is_not_finite_is_found_wherever_chunks_end(dtype: str
     assert inspected(file, size).facts().not_finite == ("broken",)
 
 
-def test_c63a_the_largest_finite_values_are_finite() -> None:
-    largest = np.full((4, 16), np.finfo(np.float16).max, np.float16)
-    assert inspected(file_of(**{name_of(0, "q_proj", "A"): largest}), 11).facts().not_finite == ()
+@pytest.mark.parametrize("size", [1, 11, 1 << 20])
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [("F16", b"\xff\x7b"), ("BF16", b"\x7f\x7f"), ("F32", b"\xff\xff\x7f\x7f")]
+)
+@pytest.mark.parametrize("sign", [0x00, 0x80])
+def test_c63a_the_largest_finite_values_are_finite(dtype: str, largest: bytes, sign: int, size: int) -> None:
+    value = largest[:-1] + bytes([largest[-1] | sign])
+    tensors = {"a": {"dtype": dtype, "shape": [100], "data_offsets": [0, 100 * len(value)]}}
+    assert inspected(crafted(tensors, 100 * value), size).facts().not_finite == ()
+
+
+def test_whoever_does_not_hash_learns_all_but_the_digest() -> None:
+    reading = Inspection(hashes=False)
+    reading.feed(FILE)
+    assert reading.facts() == msgspec.structs.replace(inspected(FILE, len(FILE)).facts(), digest="")
 
 
 @given(st.integers(1, 64), st.binary(min_size=0, max_size=200))

@@ -12,8 +12,9 @@ import pytest
 
 from services.registry.core.files.sources import PathSource, Prefixes
 from services.registry.io import weights_files
+from services.registry.io.inspected import Inspected, upload_key
 from services.registry.io.source_unavailable import SourceUnavailable
-from services.registry.io.weights import WeightsSources, upload_key
+from services.registry.io.weights import WeightsSources
 from services.registry.io.weights_files import CHUNK_BYTES
 from shared.messages.adapters import Defect
 from shared.store.file import FileStore
@@ -32,7 +33,11 @@ def inbox(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sources(tmp_path: Path, inbox: Path) -> WeightsSources:
-    return WeightsSources(FileStore(tmp_path / "store"), Prefixes(folders=(str(inbox),)), {})
+    return sources_of(FileStore(tmp_path / "store"), str(inbox))
+
+
+def sources_of(store: FileStore, *folders: str) -> WeightsSources:
+    return WeightsSources(store, Inspected(store), Prefixes(folders=folders), {})
 
 
 async def opened(sources: WeightsSources, uri: str) -> tuple[bytes, bytes | None]:
@@ -101,7 +106,7 @@ async def test_an_upload_may_move_to_its_final_place_in_the_middle_of_a_reading(
 
     store = Moving(tmp_path / "store")
     await store.put(upload_key(digest), chunk(FILE), digest)
-    assert await opened(WeightsSources(store, Prefixes(), {}), f"upload:{digest}") == (FILE, None)
+    assert await opened(sources_of(store), f"upload:{digest}") == (FILE, None)
 
 
 async def test_what_is_not_there_is_said_to_be_missing(sources: WeightsSources, inbox: Path) -> None:
@@ -154,7 +159,7 @@ async def test_c54_a_link_is_refused_wherever_it_leads(
 async def test_the_folder_of_the_settings_may_be_a_link_itself(tmp_path: Path, inbox: Path) -> None:
     announced = write_folder(inbox / "v1", FILE, announcement(FILE))
     (tmp_path / "mounted").symlink_to(inbox)
-    mounted = WeightsSources(FileStore(tmp_path / "store"), Prefixes(folders=(f"{tmp_path}/mounted",)), {})
+    mounted = sources_of(FileStore(tmp_path / "store"), f"{tmp_path}/mounted")
     uri = announced.weights_uri.replace("/inbox/", "/mounted/")
     assert (await opened(mounted, uri))[0] == FILE
 
