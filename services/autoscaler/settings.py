@@ -42,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tokens_in_flight_per_replica: int = 64_000
     up_cooldown_s: float = 15.0
     """How long a new replica shows what it does before queues call for another one."""
-    down_cooldown_s: float = 240.0
+    down_cooldown_s: float = 180.0
     """How long fewer replicas must have been enough."""
     down_step_s: float = 30.0
     """From one step down to the next."""

@@ -45,7 +45,7 @@ def test_a_step_up_is_answered_within_seconds_and_by_the_right_number() -> None:
 def test_a_step_down_is_followed_after_minutes_and_nobody_is_cut_off() -> None:
     world = World(lambda now_s: 6.0 * ONE if now_s < 400 else 1.3 * ONE, Setup(replicas=8)).run(1_800)
     first = next(s.at_s for s in world.seconds if s.decision.desired < 8)
-    assert 400 + 240 <= first <= 400 + 420
+    assert 400 + 180 <= first <= 400 + 360
     assert (world.seconds[-1].serving, world.seconds[-1].there) == (2, 2)
     assert world.cut_off < 0.5
     assert wishes(world) == sorted(wishes(world), reverse=True)

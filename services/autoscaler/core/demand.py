@@ -83,7 +83,8 @@ def demand_of(tally: Tally | None, now_s: float, policy: DemandPolicy) -> Demand
         heard=True,
         requests_per_s=_requests_per_s(tally, now_s, policy),
         requests_per_s_short=short.requests / _covered_s(age_s, policy.short_s),
-        noise_per_s_short=_noise(long, age_s, policy),
+        noise_per_s=_noise(long, age_s, policy.average_s, policy),
+        noise_per_s_short=_noise(long, age_s, policy.short_s, policy),
         tokens_per_request=_tokens_per_request(tally, now_s, policy),
         tokens_per_s=long.tokens / _covered_s(age_s, policy.long_s),
         late_share=_share(long),
@@ -135,14 +136,14 @@ def _covered_s(age_s: float, window_s: float) -> float:
     return max(1e-3, window_s * -math.expm1(-max(0.0, age_s) / window_s))
 
 
-def _noise(long: Sums, age_s: float, policy: DemandPolicy) -> float:
-    """The standard error of a rate over the short window, from how widely the messages of minutes spread: as many
-    gateways as messages a second share the arrivals. A fading sum averages over twice its window."""
+def _noise(long: Sums, age_s: float, window_s: float, policy: DemandPolicy) -> float:
+    """The standard error of a rate over a window, from how widely the messages of minutes spread: as many gateways as
+    messages a second share the arrivals. A fading sum averages over twice its window."""
     covered_s = _covered_s(age_s, policy.long_s)
     mean, squares = long.requests / covered_s, long.squares / covered_s
     # A gateway with nothing to say of a pool is silent: below one message a second the others were zeros.
     gateways = max(1.0, long.messages / covered_s)
-    return math.sqrt(max(0.0, squares - mean * mean / gateways) / (2.0 * policy.short_s))
+    return math.sqrt(max(0.0, squares - mean * mean / gateways) / (2.0 * window_s))
 
 
 def _share(sums: Sums) -> float:

@@ -51,8 +51,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     heard: bool = False
     requests_per_s: float = 0.0
     requests_per_s_short: float = 0.0
+    noise_per_s: float = 0.0
+    """How far `requests_per_s` strays by chance (one standard error)."""
     noise_per_s_short: float = 0.0
-    """How far `requests_per_s_short` strays by chance (one standard error)."""
     tokens_per_request: float = 0.0
     tokens_per_s: float = 0.0
     late_share: float = 0.0

@@ -13,6 +13,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float | None = None
     rate: float = 0.0
     """Tokens/s of one replica with all it can do; 0: never seen."""
+    rate_is_guess: bool = False
+    """No replica says so: it is the best that was seen, and may be far too low."""
     running: float = 0.0
     held_tokens: float = 0.0
     slots_share: float = 0.0

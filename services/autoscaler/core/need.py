@@ -69,17 +69,19 @@ NOTHING = Need(replicas=0.0, reason="nothing is asked for")
 def needs_of(now: Situation, floor: Need = NOTHING) -> Needs:
     """Replicas for this load. `floor` is what the same time of day needed."""
     demand = now.load.demand
-    asked, rows = _by_demand(now, demand.requests_per_s), _by_rows(now)
+    asked = _by_demand(now, demand.requests_per_s - now.policy.sure_errors * demand.noise_per_s)
+    is_sure, rows = asked is not NOTHING and not now.pace.rate_is_guess, _by_rows(now)
+    short_sure = demand.requests_per_s_short - now.policy.sure_errors * demand.noise_per_s_short
     symptoms = [_by_queue(now), _by_tokens(now), _by_kv(now), _by_slots(now), _by_lateness(now)]
-    if asked is NOTHING:
-        symptoms.append(rows)
+    if not is_sure:
+        symptoms += [asked, rows]
     return Needs(
-        cause=larger((asked, _by_pressure(now.load), floor)),
+        cause=larger((asked if is_sure else NOTHING, _by_pressure(now.load), floor)),
         symptom=larger(symptoms),
         rows=rows,
-        short=_by_demand(now, demand.requests_per_s_short),
-        sure=_by_demand(now, demand.requests_per_s_short - now.policy.sure_errors * demand.noise_per_s_short),
-        measured=asked.replicas,
+        short=_by_demand(now, demand.requests_per_s_short) if is_sure else NOTHING,
+        sure=_by_demand(now, short_sure) if is_sure else NOTHING,
+        measured=asked.replicas if is_sure else 0.0,
         queue_s=queue_s(now),
     )
 

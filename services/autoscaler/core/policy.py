@@ -23,8 +23,8 @@ class NeedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Of a replica's measured token rate. Above it the time to first token climbs steeply; the fifth that is left
     carries the noise of arrivals, and a rise of a quarter, until new replicas are ready."""
     sure_errors: float = 1.0
-    """Standard errors taken off the demand of the last seconds before it raises anything: of many noisy looks the
-    largest would win."""
+    """Standard errors taken off a demand before it raises or keeps anything: of many noisy looks the largest would
+    win, and it is the largest of minutes that stays."""
     row_utilisation: float = 0.9
     """Of its rows. Rows lag behind what arrives, so they only speak up where the demand is not known or wrong."""
     max_queue_s: float = 2.0
@@ -57,8 +57,10 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True):
     panic_factor: float = 1.2
     """The need of the last seconds over what serves and starts, from which one does not wait for the average: with a
     utilisation of 0.8, that is when queues begin to grow."""
-    panic_noise: float = 3.0
-    """By how many standard errors the last seconds must be above the average: bursty traffic leaps by chance."""
+    panic_noise: float = 3.5
+    """By how many standard errors the last seconds must be above the average: bursty traffic leaps by chance, and an
+    hour has hundreds of looks. At 3.0 it did so three times an hour, which bought replicas for minutes and used up the
+    turns that real bursts needed; at 4.0 half as many requests again were late."""
     panic_s: float = 60.0
     """How long no replica is taken away after that."""
     growth: float = 2.0
@@ -66,14 +68,16 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True):
     the past than about the load. Demand is believed at once."""
     settle_s: float = 15.0
     """How long new replicas may show what they do before symptoms are believed again."""
-    down_hold_s: float = 240.0
-    """For how long fewer must have been enough. Shorter costs reversals and saves nothing; longer pays for bursts that
-    do not come again: 1.12, 1.12, 1.13 times the oracle's hours at 180, 240, 360 s."""
+    down_hold_s: float = 180.0
+    """For how long fewer must have been enough. Shorter costs reversals, longer pays for bursts that are over."""
     down_step_s: float = 30.0
-    down_share: float = 0.15
+    down_share: float = 0.25
     """Of a pool leaves in one step, at least one replica: each takes its share of the adapters' places with it."""
     down_margin: float = 0.15
     """Of a replica, by which fewer must be enough: a need that swings around a whole number changes nothing."""
+    turn_share: float = 0.1
+    """Of the pool that a turn from up to down must save, for each one within the hour: small ones would use up the few
+    that there are, and the fleet of a burst be kept for the rest of the hour."""
     turns_per_hour: int = 3
     """How often an hour the wish may turn from up to down. Each is answered by at most one turn back, so there are at
     most six reversals an hour."""

@@ -125,7 +125,7 @@ def _down(memory: PoolMemory, desired: int, look: Look) -> Wish:
     enough = max(_whole(max(high for _, high in memory.highs) + pace.down_margin), look.policy.min_replicas)
     if enough >= desired:
         return Wish(desired=desired, reason=_unanswered(need, desired, look), memory=memory)
-    waits = _waits(memory, look)
+    waits = _waits(memory, desired - enough, look)
     if waits:
         return Wish(desired=desired, reason=f"{enough} would do, {waits}", memory=memory)
     step = max(1, math.floor(pace.down_share * desired))
@@ -133,15 +133,16 @@ def _down(memory: PoolMemory, desired: int, look: Look) -> Wish:
     return Wish(desired=max(enough, desired - step), reason=reason, memory=_lowered(memory, look.now_s))
 
 
-def _waits(memory: PoolMemory, look: Look) -> str:
+def _waits(memory: PoolMemory, spared: int, look: Look) -> str:
     """What a smaller wish still waits for; "" for nothing."""
     pace, now_s = look.policy.pace, look.now_s
     if memory.panic_until_s is not None and now_s < memory.panic_until_s:
         return "but the load has just leapt"
     if memory.stepped_at_s is not None and now_s - memory.stepped_at_s < pace.down_step_s:
         return "a step at a time"
-    if memory.rising and len(memory.turns) >= pace.turns_per_hour:
-        return f"but the wish has turned {len(memory.turns)} times within an hour"
+    turns = len(memory.turns) if memory.rising else 0
+    if turns >= pace.turns_per_hour or spared < pace.turn_share * turns * (memory.desired or 0):
+        return f"but the wish has turned {turns} times within an hour"
     return ""
 
 

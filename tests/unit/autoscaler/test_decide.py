@@ -194,9 +194,9 @@ def test_a_wish_comes_down_step_by_step_after_the_largest_need_of_the_last_minut
         if decision.desired != memory.desired:
             downs.append((second, decision.desired))
         memory = decision.memory
-    assert [desired for _, desired in downs] == [9, 8, 7, 6, 5, 4, 3]
-    assert downs[0][0] >= 240
-    assert downs[3][0] >= 200 + 240
+    assert [desired for _, desired in downs] == [8, 7, 6, 5, 4, 3]
+    assert downs[0][0] >= 180
+    assert downs[2][0] >= 200 + 180
 
 
 def test_the_wish_does_not_turn_more_often_than_it_may() -> None:

@@ -92,6 +92,10 @@ def test_the_noise_is_that_of_the_arrivals_however_many_gateways_share_them() ->
     expected = math.sqrt(40.0 * 0.96 / (2.0 * WINDOWS.short_s))
     tally, now_s = after(counts)
     assert demand_of(tally, now_s, WINDOWS).noise_per_s_short == pytest.approx(expected, rel=0.15)
+    over_both = demand_of(tally, now_s, WINDOWS)
+    assert over_both.noise_per_s == pytest.approx(
+        over_both.noise_per_s_short * math.sqrt(WINDOWS.short_s / WINDOWS.average_s)
+    )
     shared: Tally | None = None
     for second, count in enumerate(counts):
         first = sum(draw.random() < 0.5 for _ in range(count))

@@ -34,6 +34,12 @@ def test_what_is_asked_for_needs_replicas_at_the_utilisation_that_is_aimed_at() 
     assert found.cause.reason == "1280 tokens a second are asked for, at 512 a replica"
 
 
+def test_what_may_be_chance_is_not_asked_for() -> None:
+    """A hundred noisy looks, of which the largest wins, would ask for more than there is."""
+    found = needs(pool(replicas("r1"), demand=asked(2.5, noise_per_s=asked(0.5).requests_per_s)))
+    assert found.cause.replicas == pytest.approx(2.0)
+
+
 def test_placement_may_need_more_than_the_traffic() -> None:
     load = pool(replicas("r1"), demand=asked(2.5), pressure_replicas=4, pressure_reason="1200 evictions a minute")
     assert (needs(load).cause.replicas, needs(load).cause.reason) == (4, "placement: 1200 evictions a minute")
