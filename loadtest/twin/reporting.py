@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.scenario import BASE_HASH
 from services.replica_worker.core.tokens import Rate
+from services.replica_worker.core.warming import Slots, WarmPolicy, WarmUp, looked
 from shared.messages.reports import ReplicaReport
 
 if TYPE_CHECKING:
     from loadtest.twin.replica import Replica
+
+
+_WARM = WarmPolicy()
 
 
 class Reporter:
@@ -19,12 +23,14 @@ class Reporter:
         self._replica = replica
         self._agenda = agenda
         self._speed = Speed()
+        self._warm_up = WarmUp(since_s=agenda.now_s)
         self._sequence = 0
 
     def report(self) -> ReplicaReport:
         replica, now_s = self._replica, self._agenda.now_s
         body, table, batch = replica.body, replica.slots.table, replica.batch
         self._sequence += 1
+        warm_up = self._look_how_warm()
         return ReplicaReport(
             replica_id=body.replica_id, incarnation=body.incarnation, pool_id=body.pool_id,
             base_model_hash=BASE_HASH, sequence=self._sequence, ready=not replica.not_ready, reason=replica.not_ready,
@@ -41,7 +47,18 @@ class Reporter:
             queued_tokens=replica.dispatcher.turns.queued_tokens,
             capacity_tokens_per_s=batch.step_time.tokens_per_s(batch.shape.max_rows, batch.prompt_time.s_per_token),
             kv_used_tokens=batch.rows.kv_used_tokens, kv_total_tokens=batch.rows.kv_total_tokens,
+            warming=not (warm_up.over or replica.not_ready), to_warm=warm_up.to_come,
         )  # fmt: skip
+
+    def _look_how_warm(self) -> WarmUp:
+        """Once it is over, no look says anything else."""
+        if self._warm_up.over:
+            return self._warm_up
+        table = self._replica.slots.table
+        slots = Slots(is_resident=table.is_resident, free=table.count - len(table.resident))
+        assignment = self._replica.convergence.assignment
+        self._warm_up = looked(self._warm_up, assignment, slots, self._agenda.now_s, _WARM)
+        return self._warm_up
 
 
 class Speed:

@@ -65,7 +65,7 @@ class Replica:
             self._means,
             Limits(ram_budget_bytes=settings.ram_budget_bytes, disk_budget_bytes=settings.disk_budget_bytes),
         )
-        self.reporter = Reporter(self._means, self.generation, settings, lambda: self.convergence.assignment.epoch)
+        self.reporter = Reporter(self._means, self.generation, settings, lambda: self.convergence.assignment)
         self._open: list[Subscription] = []
         self._converging: asyncio.Task[None] | None = None
         outside.residency.look_at(self.loader.tier_of, lambda: held_adapters(self._means))

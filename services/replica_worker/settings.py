@@ -13,7 +13,7 @@ PREFIX = "LORAFLEET_WORKER_"
 _AT_LEAST = {
     "slots": 1, "rank_limit": 1, "max_rows": 1, "max_context_tokens": 1, "queue_limit": 1,
     "ram_budget_bytes": 1, "disk_budget_bytes": 1, "threads": 0, "kv_budget_bytes": 0, "drain_deadline_s": 0,
-    "merged_wait_s": 0,
+    "merged_wait_s": 0, "warm_adapters": 0, "warm_deadline_s": 0,
 }  # fmt: skip
 
 
@@ -50,6 +50,10 @@ class Settings(S3Access, frozen=True, kw_only=True):
     queue_limit: int = 256
     """Requests that may wait, for an adapter or for a row, before more are refused."""
     drain_deadline_s: float = 20.0
+    warm_adapters: int = 32
+    """Of the adapters planned for its slots, how many must be there before it takes requests that others can take."""
+    warm_deadline_s: float = 30.0
+    """After so long it takes them all the same."""
 
     def __post_init__(self) -> None:
         if not is_subject_token(self.replica_id):

@@ -71,6 +71,7 @@ def replica_load(heard: HeardReplica, weight: float | None = None) -> ReplicaLoa
         heard_at_s=heard.at_s,
         ready=report.ready,
         draining=report.draining,
+        warming=report.warming,
         running=report.running,
         queue_depth=report.queue_depth,
         tokens_in_flight=report.tokens_in_flight,

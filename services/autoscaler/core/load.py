@@ -14,6 +14,8 @@ class ReplicaLoad(msgspec.Struct, frozen=True, kw_only=True):
     heard_at_s: float
     ready: bool = True
     draining: bool = False
+    warming: bool = False
+    """Ready, and spared by gateways while they have others."""
     running: int = 0
     queue_depth: int = 0
     tokens_in_flight: int = 0

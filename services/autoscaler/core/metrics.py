@@ -25,7 +25,7 @@ def pool_metrics(
     return PoolMetrics(
         pool_id=load.pool_id,
         replicas=there,
-        ready=sum(_serves(replica) for replica in heard),
+        ready=_serving(heard),
         desired=decision.desired,
         reason=decision.reason,
         running=sum(replica.running for replica in heard),
@@ -64,8 +64,10 @@ def fleet_metrics(
     )
 
 
-def _serves(replica: ReplicaLoad) -> bool:
-    return replica.ready and not replica.draining
+def _serving(heard: list[ReplicaLoad]) -> int:
+    """Those that warm serve only while there are no others."""
+    able = [replica for replica in heard if replica.ready and not replica.draining]
+    return sum(not replica.warming for replica in able) or len(able)
 
 
 def _tokens_per_s(load: PoolLoad, heard: list[ReplicaLoad]) -> float:

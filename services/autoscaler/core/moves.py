@@ -103,12 +103,12 @@ def _victims(scene: Scene, existing: frozenset[str]) -> tuple[str, ...]:
     surplus = max(0, roster.places - scene.desired)
     serving = [replica for replica in roster.serving if replica.replica_id in existing]
     if scene.load.removal_order is not None:
-        able = {replica.replica_id for replica in serving} | {*roster.coming, *roster.silent}
+        able = {replica.replica_id for replica in serving} | {*roster.coming, *roster.warming, *roster.silent}
         # Behind one that drains by somebody else's order, everybody would drain in vain.
         reach = _leading(scene.load.removal_order, existing - {*roster.aside})
         return tuple(name for name in reach if name in able)[:surplus]
     cheapest = tuple(replica.replica_id for replica in sorted(serving, key=_loss))
-    return (*reversed(roster.coming), *cheapest)[:surplus]
+    return (*reversed(roster.coming), *reversed(roster.warming), *cheapest)[:surplus]
 
 
 def _removing(
@@ -157,7 +157,7 @@ def _lost_for_good(scene: Scene) -> tuple[str, ...]:
 def _tried(memory: PoolMemory, scene: Scene) -> PoolMemory:
     """Who waits for what, and how often starting has failed in a row: each round doubles the time to the next."""
     roster, start = scene.roster, scene.policy.start
-    arrived = memory.waiting.keys() & {replica.replica_id for replica in roster.serving}
+    arrived = memory.waiting.keys() & {*roster.warming, *(replica.replica_id for replica in roster.serving)}
     failed, retry_at_s = (0, None) if arrived else (memory.failed_starts, memory.retry_at_s)
     if set(roster.late) - memory.given_up:
         failed += 1

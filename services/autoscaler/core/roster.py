@@ -15,6 +15,8 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
     serving: tuple[ReplicaLoad, ...] = ()
     coming: tuple[str, ...] = ()
     """There and not ready yet, within the deadline."""
+    warming: tuple[str, ...] = ()
+    """Ready, and left alone until their adapters are there: they count as coming, and may have a request or two."""
     unheard: int = 0
     """Wished lately and not even named: where the actuator cannot say what exists."""
     silent: tuple[str, ...] = ()
@@ -32,7 +34,7 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> int:
-        return len(self.coming) + self.unheard
+        return len(self.coming) + len(self.warming) + self.unheard
 
     @property
     def places(self) -> int:
@@ -47,10 +49,13 @@ def roster_of(memory: PoolMemory, load: PoolLoad, now_s: float, policy: ScalePol
     kinds: dict[str, list[str]] = {}
     for name in present:
         kinds.setdefault(_kind(name, memory, load, judge), []).append(name)
+    if not kinds.get("serving"):  # then they get all requests
+        kinds["serving"] = kinds.pop("warming", [])
     roster = Roster(
         heard=tuple(load.replicas[name] for name in present if _fresh(load.replicas.get(name), now_s, policy)),
         serving=tuple(load.replicas[name] for name in kinds.get("serving", ())),
         coming=tuple(kinds.get("coming", ())),
+        warming=tuple(kinds.get("warming", ())),
         silent=tuple(kinds.get("silent", ())),
         leaving=tuple(kinds.get("leaving", ())),
         aside=tuple(kinds.get("aside", ())),
@@ -102,7 +107,9 @@ def _kind(name: str, memory: PoolMemory, load: PoolLoad, judge: _Judge) -> str:
         waits_s = now_s - memory.waiting.get(name, now_s)
         return "coming" if waits_s < judge.policy.start.deadline_s else "late"
     if _fresh(replica, now_s, judge.policy):
-        return "aside" if replica.draining else "serving"
+        if replica.draining:
+            return "aside"
+        return "warming" if replica.warming else "serving"
     if silent_for_s(replica, now_s) <= judge.silence_s:
         return "silent"
     return "forgotten" if load.existing is None else "lost"

@@ -50,6 +50,8 @@ def _state(replica: dict[str, Any]) -> str:
         return "draining"
     if not replica["ready"]:
         return f"not ready: {replica['reason']}"
+    if replica.get("warming"):
+        return f"warming, {replica['to_warm']} to come"
     return "ready (merged)" if is_merged(replica["pool_id"]) else "ready"
 
 

@@ -13,9 +13,9 @@ from services.gateway.core.replica import Seat
 
 class Contenders:
     """The usable seats of some pools, in order of their replicas' ids. `excluded` replicas cannot have this request;
-    they count in the mean all the same, since they carry load."""
+    they count in the mean all the same, since they carry load. `full`: as many requests as rows, where that matters."""
 
-    __slots__ = ("_bounded", "_excluded", "_limit", "_tokens", "pools", "seats")
+    __slots__ = ("_bounded", "_excluded", "_limit", "_tokens", "full", "pools", "seats")
 
     def __init__(self, pools: Sequence[Pool], tokens: int, excluded: Set[str], policy: RoutingPolicy) -> None:
         whole = pools[0] if len(pools) == 1 else _together(pools)
@@ -24,6 +24,7 @@ class Contenders:
         self._excluded = excluded
         self._tokens = tokens
         self._bounded = policy.bounded
+        self.full = policy.bounded and whole.requests >= whole.max_rows
         self._limit = math.inf
         if policy.bounded and whole.requests > policy.spill_above * whole.max_rows:
             # Consistent hashing with bounded loads, once the pools are busy enough for it to matter.
@@ -53,6 +54,10 @@ class Contenders:
     def open(self) -> Sequence[Seat]:
         """All that may have the request."""
         return [seat for seat in self.seats if seat.replica_id not in self._excluded] if self._excluded else self.seats
+
+    def spared(self) -> Sequence[Seat]:
+        """All that could have it as well, were they not left to warm."""
+        return [seat for pool in self.pools for seat in pool.spared if seat.replica_id not in self._excluded]
 
     def fitting(self) -> Sequence[Seat]:
         """All that stay within the bound, too."""

@@ -102,10 +102,6 @@ class Fleet:
         """It accepted a request for the adapter."""
         self._quarantine.healed(replica_id, (adapter,))
 
-    def quarantine(self, replica_id: str, adapter: AdapterKey, until_s: float) -> None:
-        """Send it nothing for the adapter before then."""
-        self._quarantine.put(replica_id, adapter, until_s)
-
     def forget_older_than(self, at_s: float) -> list[str]:
         """Drop what replicas said that have been silent since then, so that names which never come back
         take no memory. Returns their names."""

@@ -14,14 +14,17 @@ _NAME = attrgetter("replica_id")
 
 
 class Pool:
-    """`usable` are seats in order of their replicas' ids; the sums `load_tokens`, `requests`, `max_rows` and `weight`
-    are over them, and kept up with every report and every request, so that a decision need not add them up."""
+    """`usable` are seats in order of their replicas' ids: those that are able and warm, or all that are able while
+    none is warm; `spared` are the others that are able. The sums `load_tokens`, `requests`, `max_rows` and `weight`
+    are over the usable ones, and kept up with every report and every request, so that a decision need not add them up.
+    """
 
     def __init__(self, pool_id: str) -> None:
         self.pool_id = pool_id
         self.epoch = 0
         self.seats: dict[str, Seat] = {}
         self.usable: list[Seat] = []
+        self.spared: list[Seat] = []
         self.load_tokens = self.requests = self.max_rows = 0
         self.weight = 0.0
         self.rankings = Rankings({})
@@ -44,13 +47,22 @@ class Pool:
         for seat in self.seats.values():
             seat.leave()
 
-    def on_usable(self, seat: Seat) -> None:
+    def on_able(self, seat: Seat) -> None:
+        warm = any(each.able and not each.warming for each in self.seats.values())
+        for each in (seat, *self.seats.values()):
+            self._use(each, each.able and not (each.warming and warm))
+        self.spared = sorted((each for each in self.seats.values() if each.able and not each.usable), key=_NAME)
+
+    def _use(self, seat: Seat, usable: bool) -> None:
+        if usable is seat.usable:
+            return
+        seat.usable = usable
         place = bisect_left(self.usable, seat.replica_id, key=_NAME)
-        if seat.usable:
+        if usable:
             self.usable.insert(place, seat)
         else:
             del self.usable[place]
-        sign = 1 if seat.usable else -1
+        sign = 1 if usable else -1
         replica = seat.replica
         self.on_weighed(sign * replica.load_tokens, sign * replica.requests, sign * replica.max_rows)
         self.weight = sum(each.weight for each in self.usable)

@@ -44,15 +44,10 @@ class Quarantine:
         known = self._spells.get(adapter, {}).get(replica_id)
         if known is not None and now_s < known.until_s:
             return known.until_s
-        until_s = now_s + self._policy.pause_s(known.failures + 1 if known is not None else 1)
-        self.put(replica_id, adapter, until_s)
-        return until_s
-
-    def put(self, replica_id: str, adapter: AdapterKey, until_s: float) -> None:
-        """One more failure, after which nothing is sent there before `until_s`."""
-        spells = self._spells.setdefault(adapter, {})
-        known = spells.get(replica_id)
-        spells[replica_id] = Spell(until_s, known.failures + 1 if known is not None else 1)
+        failures = known.failures + 1 if known is not None else 1
+        spell = Spell(now_s + self._policy.pause_s(failures), failures)
+        self._spells.setdefault(adapter, {})[replica_id] = spell
+        return spell.until_s
 
     def healed(self, replica_id: str, adapters: Iterable[AdapterKey]) -> None:
         """These adapters are in a slot of the replica."""

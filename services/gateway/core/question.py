@@ -88,6 +88,8 @@ RULES = {
     "base": "the least loaded replica of the base model",
     "merged": "this replica has the adapter merged in",
     "merged_full": "this replica has the adapter merged in, and nobody else can take it",
+    "warming": "nobody else can take it: a replica that still warms",
+    "spill_warming": "the rows of all others are taken: a replica that still warms",
     "random": "drawn by chance",
     "least_loaded": "the least loaded",
     "round_robin": "its turn",

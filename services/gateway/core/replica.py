@@ -82,17 +82,20 @@ class Count(Protocol):
     @property
     def pool_id(self) -> str: ...
 
-    def on_usable(self, seat: Seat) -> None:
-        """Whether the seat is usable has changed."""
+    def on_able(self, seat: Seat) -> None:
+        """Whether the seat is able, or whether it warms, has changed: the pool says who is usable."""
 
     def on_weighed(self, load_tokens: int, requests: int, max_rows: int) -> None:
         """A usable seat has so many more than before."""
 
 
 class Seat:
-    """A replica's place in one pool. `usable`: it may be sent requests now. `load_tokens` are the replica's."""
+    """A replica's place in one pool. `able`: nothing speaks against it; `warming`: it would rather be spared for now;
+    `usable`: it may be sent requests like any other. `load_tokens` are the replica's."""
 
-    __slots__ = ("draining", "load_tokens", "pool", "ready", "replica", "replica_id", "usable", "weight")
+    __slots__ = (
+        "able", "draining", "load_tokens", "pool", "ready", "replica", "replica_id", "usable", "warming", "weight",
+    )  # fmt: skip
 
     def __init__(self, pool: Count, replica: Replica) -> None:
         self.pool = pool
@@ -100,23 +103,24 @@ class Seat:
         self.replica_id = replica.replica_id
         self.load_tokens = replica.load_tokens
         self.weight = 0.0
-        self.ready = self.draining = self.usable = False
+        self.ready = self.draining = self.able = self.warming = self.usable = False
         replica.seats.append(self)
 
     def put(self, member: Member) -> None:
         """What placement says of it now."""
         if member.weight != self.weight:
-            self._become(False)
+            self._become(able=False, warming=False)
         self.weight, self.ready, self.draining = member.weight, member.ready, member.draining
         self.review()
 
     def leave(self) -> None:
         """The membership names it no longer."""
         self.replica.seats.remove(self)
-        self._become(False)
+        self._become(able=False, warming=False)
 
     def review(self) -> None:
-        self._become(not self.against())
+        report = self.replica.report
+        self._become(able=not self.against(), warming=report is not None and report.warming)
 
     def against(self) -> str:
         """Why nothing may be sent there now, or nothing."""
@@ -131,7 +135,7 @@ class Seat:
             return f"it is not ready: {report.reason or 'no reason given'}"
         return "" if self.ready else "placement has not let it in yet"
 
-    def _become(self, usable: bool) -> None:
-        if usable is not self.usable:
-            self.usable = usable
-            self.pool.on_usable(self)
+    def _become(self, *, able: bool, warming: bool) -> None:
+        if (able, warming) != (self.able, self.warming):
+            self.able, self.warming = able, warming
+            self.pool.on_able(self)

@@ -34,8 +34,12 @@ def route(fleet: Fleet, question: Question, policy: RoutingPolicy, now_s: float,
     free = [seat for seat in ready if seat.replica.requests < seat.replica.max_rows]
     if free:
         return _by_rule(Contenders(merged, question.tokens, excluded, policy).lightest(free), "merged")
-    if pools and (contenders := Contenders(pools, question.tokens, excluded, policy)).open():
-        return _open(fleet, question, contenders, policy, draw)
+    if pools:
+        contenders = Contenders(pools, question.tokens, excluded, policy)
+        if (contenders.full or not contenders.open()) and (choice := _by_who_warms(question, contenders)):
+            return choice
+        if contenders.open():
+            return _open(fleet, question, contenders, policy, draw)
     if ready:
         return _by_rule(Contenders(merged, question.tokens, excluded, policy).lightest(ready), "merged_full")
     return why_nobody(fleet, question, (*merged, *pools), now_s)
@@ -68,11 +72,26 @@ def _open(fleet: Fleet, question: Question, contenders: Contenders, policy: Rout
     return _by_rule(contenders.lightest(fitting), "least_loaded")
 
 
+def _by_who_warms(question: Question, contenders: Contenders) -> Choice | None:
+    """Nobody else can have the request, or not before a row is free: a replica that warms is spared no longer. The one
+    that has the adapter comes first, then the first in its ranking, which is to have it."""
+    spared, rule = contenders.spared(), "warming"
+    if contenders.open():
+        spared, rule = [seat for seat in spared if seat.replica.requests < seat.replica.max_rows], "spill_warming"
+    if not spared or question.adapter is None:
+        return _by_rule(contenders.lightest(spared), rule) if spared else None
+    adapter = question.adapter
+    ranked = [seat for seat in contenders.pools[0].rankings.after(adapter.adapter_id, 0) if seat in spared]
+    return _by_rule(min(ranked, key=lambda seat: seat.replica.tier(adapter) != "gpu"), rule)
+
+
 def _by_rule(seat: Seat, rule: str) -> Choice:
     return _choice(seat, rule, RULES[rule])
 
 
 def _choice(seat: Seat, rule: str, reason: str) -> Choice:
+    if seat.usable and seat.warming:
+        rule, reason = "warming", f"{RULES['warming']}, {reason}"
     return Choice(
         replica_id=seat.replica_id, pool_id=seat.pool.pool_id, incarnation=seat.replica.incarnation, reason=reason,
         rule=rule,

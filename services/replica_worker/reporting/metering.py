@@ -49,6 +49,8 @@ class Meters:
                 ("loads_per_min", "Adapters loaded into slots in the last minute"),
                 ("ram_bytes", "Bytes of adapters in RAM"),
                 ("disk_bytes", "Bytes of adapters on disk"),
+                ("warming", "1 while it would rather leave requests to others"),
+                ("to_warm", "Adapters that are still to come to its slots while it warms"),
                 ("kv_used_tokens", "Tokens of the KV cache that requests use"),
                 ("kv_total_tokens", "Tokens that the KV cache holds; 0: unknown"),
             )

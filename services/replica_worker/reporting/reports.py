@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from services.replica_worker.core.assignment import Assignment
+from services.replica_worker.core.warming import WarmPolicy
 from services.replica_worker.means import Means
+from services.replica_worker.reporting.warmth import Warmth
 from services.replica_worker.requests.generation import Generation
 from services.replica_worker.settings import Settings
 from shared.bus.port import BusUnavailable
@@ -21,12 +24,14 @@ _log = get_logger(__name__)
 
 class Reporter:
     def __init__(
-        self, means: Means, generation: Generation, settings: Settings, assignment_epoch: Callable[[], int]
+        self, means: Means, generation: Generation, settings: Settings, assignment: Callable[[], Assignment]
     ) -> None:
         self._by = means
         self._generation = generation
         self._settings = settings
-        self._assignment_epoch = assignment_epoch
+        self._assignment = assignment
+        policy = WarmPolicy(adapters=settings.warm_adapters, deadline_s=settings.warm_deadline_s)
+        self._warmth = Warmth(means, policy, assignment)
         self._sequence = 0
 
     async def send(self) -> None:
@@ -43,6 +48,7 @@ class Reporter:
     def report(self) -> ReplicaReport:
         by, settings, now_s = self._by, self._settings, self._by.clock.now_s()
         info = by.watch.info if by.watch.started else None
+        warm_up = self._warmth.look(now_s)
         table, ram, disk = by.loader.slots.table, by.loader.ram.budget, by.loader.disk.budget
         self._sequence += 1
         return ReplicaReport(
@@ -71,7 +77,7 @@ class Reporter:
             ram_budget_bytes=ram.budget_bytes,
             disk_bytes=disk.used_bytes,
             disk_budget_bytes=disk.budget_bytes,
-            assignment_epoch=self._assignment_epoch(),
+            assignment_epoch=self._assignment().epoch,
             golden=by.standing.golden,
             unproven_slots=by.loader.slots.unproven,
             effect_mismatches=by.loader.slots.copying.mismatches,
@@ -81,6 +87,8 @@ class Reporter:
             gpu_kind=settings.gpu_kind or (info.device if info else ""),
             kv_used_tokens=by.watch.load.kv_used_tokens,
             kv_total_tokens=info.kv_tokens if info else 0,
+            warming=not warm_up.over,
+            to_warm=warm_up.to_come,
         )
 
     @property

@@ -23,14 +23,14 @@ def test_a_report_becomes_the_load_of_a_replica() -> None:
     said = report(
         "r1", running=4, queue_depth=4, tokens_in_flight=800, queued_tokens=300, tokens_per_s=100.0,
         capacity_tokens_per_s=640.0, slots_busy=3, evictions_per_min=2.0, weight=0.5,
-        kv_used_tokens=320, kv_total_tokens=640,
+        kv_used_tokens=320, kv_total_tokens=640, warming=True,
     )  # fmt: skip
     load = loads(Facts(replicas=told(HeardReplica(report=said, at_s=7.0))), 8.0, WINDOWS)[POOL]
     assert load.replicas == {
         "r1": ReplicaLoad(
             replica_id="r1", heard_at_s=7.0, running=4, queue_depth=4, tokens_in_flight=800, queued_tokens=300,
             tokens_per_s=100.0, capacity_tokens_per_s=640.0, evictions_per_min=2.0, slots=4, slots_busy=3, max_rows=32,
-            weight=0.5, kv_used_tokens=320, kv_total_tokens=640,
+            weight=0.5, kv_used_tokens=320, kv_total_tokens=640, warming=True,
         )
     }  # fmt: skip
 

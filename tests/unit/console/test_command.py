@@ -152,18 +152,19 @@ def test_of_several_base_models_the_one_that_is_served_is_meant(
     assert all(f"{base['base_model_hash']}  {base['name']}" in said for base in bases)
 
 
-def test_a_replicas_kv_cache_is_shown_as_far_as_it_is_known(
+def test_a_replicas_kv_cache_and_warmth_are_shown_as_far_as_they_are_known(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pool, counts = pool_id("b" * 64, 16), dict.fromkeys(("running", "queue_depth", "slots", "gpu", "ram", "disk"), 0)
     plain = {"pool_id": pool, "ready": True, "draining": False, "reason": "", "adapters": [], **counts}
     told = {**plain, "replica_id": "r1", "kv_used_tokens": 320, "kv_total_tokens": 1_280}
-    replicas = [told, {**plain, "replica_id": "r2"}]
+    replicas = [told, {**plain, "replica_id": "r2", "warming": True, "to_warm": 3}]
     monkeypatch.setitem(ANSWERS, ("GET", "/internal/fleet"), (200, {"replicas": replicas}))
     assert main(["status"]) == OK
     head, first, second = capsys.readouterr().out.splitlines()[:3]
     at = head.index("KV")
     assert (first[at:].split("  ")[0], second[at:].split("  ")[0]) == ("25 %", "-")
+    assert ("warming" in first, "warming, 3 to come" in second) == (False, True)
 
 
 def test_base_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

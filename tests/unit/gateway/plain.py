@@ -25,7 +25,9 @@ class Facts(NamedTuple):
     requests: int
     rows: int
     tier: str
-    usable: bool
+    able: bool
+    warming: bool
+    usable: bool = False
 
 
 class PlainFleet:
@@ -108,7 +110,7 @@ class PlainFleet:
                 said_requests = report.running + report.queue_depth if report else 0
                 view = self.views.get(name)
                 known = adapter is not None and report is not None and view and view.incarnation == report.incarnation
-                usable = report is not None and member.ready and report.ready and now_s <= at_s + self.fresh_s
+                able = report is not None and member.ready and report.ready and now_s <= at_s + self.fresh_s
                 found.append(
                     Facts(
                         replica_id=name,
@@ -119,18 +121,30 @@ class PlainFleet:
                         requests=max(0, said_requests + len(added) - len(ended)),
                         rows=report.max_rows if report else 0,
                         tier=view.tiers.get(adapter, "remote") if known and view and adapter else "remote",
-                        usable=usable and not (report is not None and report.draining) and not member.draining,
+                        able=able and not (report is not None and report.draining) and not member.draining,
+                        warming=report is not None and report.warming,
                     )
                 )
-        return sorted(found)
+        warm = {each.pool_id for each in found if each.able and not each.warming}
+        return sorted(each._replace(usable=each.able and not (each.warming and each.pool_id in warm)) for each in found)
 
 
 def plain_route(
     fleet: PlainFleet, question: Question, policy: RoutingPolicy, now_s: float, draw: float
 ) -> tuple[str, str] | None:
     """The replica and the rule."""
+    found = _plain_route(fleet, question, policy, now_s, draw)
+    if found is None or found[1] == "spill_warming" or not fleet.reports[found[0]][0].warming:
+        return found
+    return found[0], "warming"
+
+
+def _plain_route(
+    fleet: PlainFleet, question: Question, policy: RoutingPolicy, now_s: float, draw: float
+) -> tuple[str, str] | None:
     tokens, adapter = question.tokens, question.adapter
-    everybody = [facts for facts in fleet.facts(question.pool_ids, adapter, now_s) if facts.usable]
+    members = fleet.facts(question.pool_ids, adapter, now_s)
+    everybody = [facts for facts in members if facts.usable]
 
     def after(facts: Facts) -> float:
         return (facts.load + tokens) / facts.weight
@@ -146,6 +160,11 @@ def plain_route(
     if free:
         return min(free, key=after).replica_id, "merged"
     contenders = [facts for facts in everybody if may(facts)]
+    full = policy.bounded and sum(facts.requests for facts in everybody) >= sum(facts.rows for facts in everybody)
+    spared = [facts._replace(usable=True) for facts in members if facts.able and not facts.usable]
+    spared = [facts for facts in spared if may(facts) and (not contenders or facts.requests < facts.rows)]
+    if spared and (full or not contenders):
+        return _plain_spared(fleet, question, spared), "spill_warming" if contenders else "warming"
     if not contenders:
         return (min(merged, key=after).replica_id, "merged_full") if merged else None
     lightest = min(contenders, key=after)
@@ -165,6 +184,14 @@ def plain_route(
         return min(fit, key=after).replica_id, "least_loaded"
     assert adapter is not None
     return _plain_affinity(fleet, question, policy, fit)
+
+
+def _plain_spared(fleet: PlainFleet, question: Question, spared: list[Facts]) -> str:
+    if question.adapter is None:
+        return min(spared, key=lambda facts: (facts.load + question.tokens) / facts.weight).replica_id
+    weights = {member.replica_id: member.weight for member in fleet.memberships[question.pool_ids[0]].members}
+    order = rank(question.adapter.adapter_id, weights)
+    return min(spared, key=lambda facts: (facts.tier != "gpu", order.index(facts.replica_id))).replica_id
 
 
 def _plain_affinity(fleet: PlainFleet, question: Question, policy: RoutingPolicy, fit: list[Facts]) -> tuple[str, str]:

@@ -24,6 +24,7 @@ OTHER = AdapterKey(adapter_id="globex-1", digest="c" * 64)
 WIDE = POOL.replace("r16", "r64")
 MERGED = merged_pool_id(POOL, ADAPTER.digest)
 POOLS = (POOL, POOL, POOL, WIDE, MERGED)
+UNBOUND = ("overloaded", "merged", "merged_full", "base", "warming", "spill_warming")
 
 names = st.sampled_from(NAMES)
 adapters = st.sampled_from([ADAPTER, OTHER])
@@ -107,6 +108,7 @@ class Beside(RuleBasedStateMachine):
                 "max_rows": st.sampled_from([0, 4, 8]),
                 "ready": st.sampled_from([True, True, True, False]),
                 "draining": st.sampled_from([False, False, False, True]),
+                "warming": st.sampled_from([False, False, True]),
             }
         ),
         incarnation=st.sampled_from([1] * 9 + [2]),
@@ -134,10 +136,9 @@ class Beside(RuleBasedStateMachine):
         for fleet in (self.fleet, self.plain):
             fleet.on_residency(heard(catalog.REPLICA_RESIDENCY, made), self.now_s)
 
-    @rule(name=names, adapter=adapters, for_s=st.sampled_from([0.5, 2.0, 8.0]))
-    def a_load_failed(self, name: str, adapter: AdapterKey, for_s: float) -> None:
-        for fleet in (self.fleet, self.plain):
-            fleet.quarantine(name, adapter, self.now_s + for_s)
+    @rule(name=names, adapter=adapters)
+    def a_load_failed(self, name: str, adapter: AdapterKey) -> None:
+        self.plain.quarantine(name, adapter, self.fleet.on_load_failed(name, adapter, self.now_s))
 
     @rule(number=st.integers(0, 30))
     def an_answer(self, number: int) -> None:
@@ -190,7 +191,8 @@ class Beside(RuleBasedStateMachine):
         self.plain.sent(choice.replica_id, request, tokens)
 
     def _obeys(self, choice: Choice, question: Question, policy: RoutingPolicy) -> None:
-        """What must hold whatever the rule: only a usable one, and within the bound unless nobody is."""
+        """What must hold whatever the rule: only a usable one, or one that warms where that has its own word, and
+        within the bound unless nobody is."""
         assert choice.rule in RULES
         assert choice.replica_id not in question.tried
         [facts] = [
@@ -198,10 +200,12 @@ class Beside(RuleBasedStateMachine):
             for facts in self.plain.facts([choice.pool_id], question.adapter, self.now_s)
             if facts.replica_id == choice.replica_id
         ]
-        assert facts.usable
+        assert facts.able
+        assert facts.usable or choice.rule in ("warming", "spill_warming")
+        assert not facts.warming or choice.rule in ("warming", "spill_warming")
         everybody = [facts for facts in self.plain.facts(question.pool_ids, None, self.now_s) if facts.usable]
         busy = sum(each.requests for each in everybody) > policy.spill_above * sum(each.rows for each in everybody)
-        if policy.bounded and busy and choice.rule not in ("overloaded", "merged", "merged_full", "base"):
+        if policy.bounded and busy and choice.rule not in UNBOUND:
             mean = (sum(each.load for each in everybody) + question.tokens) / sum(each.weight for each in everybody)
             assert (facts.load + question.tokens) / facts.weight <= policy.bound * mean
 
