@@ -140,6 +140,10 @@ $(VLLM_VENV)/.vllm:
 bench: $(INSTALLED) ## measure this machine into reports/bench.json
 	@$(PYTHON) -m loadtest.bench
 
+.PHONY: bench-driver
+bench-driver: $(INSTALLED) ## what the load tool itself takes, beside a server with nothing behind it, into reports/driver.json
+	@$(PYTHON) -m loadtest.driver.bench
+
 .PHONY: bench-engine
 bench-engine: $(INSTALLED) ## our engine beside others, into reports/engine.json
 	@$(PYTHON) -m loadtest.engine_bench

@@ -17,7 +17,7 @@ LOCK = ROOT / "infra/lock/requirements.lock"
 TARGETS = (
     *("up", "down", "test", "lint", "types", "unit", "contract", "simulation", "integration", "e2e"),
     *("vllm", "bench", "bench-engine", "isolation", "routing-report", "autoscaling-report", "targets", "lock", "clean"),
-    *("calibrate", "twin-report"),
+    *("calibrate", "twin-report", "bench-driver"),
 )
 
 NOT_IN_THE_LOCK = ("vllm",)

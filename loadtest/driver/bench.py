@@ -7,20 +7,21 @@ the other core: paced as a fleet answers, and flooded as no fleet does.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import uvloop
 
-from loadtest.driver.asking import Target
+from loadtest.driver.asking import Target, Wording, Writer, address_of
 from loadtest.driver.figures import Asked, summary
-from loadtest.driver.planned import planned
+from loadtest.driver.planned import Planned, planned
 from loadtest.driver.running import Limits, drive
 from loadtest.report import Figure, table, write_report
 from loadtest.workloads.shape import Fixed, Lengths, Steady, TrafficShape
@@ -60,7 +61,7 @@ def main() -> None:
     words.add_argument("--for", dest="for_s", type=float, default=20.0, help="seconds of each case")
     for_s = words.parse_args().for_s
     found = {case.name: measure(case, for_s) for case in (PACED, BUSY, FLOODED, ONE_TOKEN)}
-    figures = figures_of(found)
+    figures = {**figures_of(found), "cpu_us_per_token.only_reading": _figure(only_reading(for_s), "us")}
     print(table(figures))
     print(f"written {write_report('driver', figures)}")
 
@@ -82,6 +83,40 @@ def measure(case: Case, for_s: float) -> Cost:
     if figures["failed"]:
         raise ValueError(f"{case.name}: {figures['failures']} {figures['failure_reasons']}")
     return Cost(figures=figures, cpu_s=cost_s, wall_s=wall_s)
+
+
+def only_reading(for_s: float) -> float:
+    """CPU us per token of a client on the same loop that reads what comes and does nothing: what the kernel takes."""
+    with _bare_server(PACED.tick_ms) as url, _own_core():
+        before_s = time.process_time()
+        pieces = uvloop.run(_Reading(url).run(for_s))
+        return 1e6 * (time.process_time() - before_s) / pieces
+
+
+class _Reading(asyncio.Protocol):
+    """One stream after the other as they come in the paced case; each connection asks once."""
+
+    def __init__(self, url: str) -> None:
+        self._address = address_of(url)
+        asked = Planned(at_s=0.0, alias=ALIASES[0], prompt_tokens=100, max_tokens=PACED.tokens)
+        self._request = Writer(Target(url=url), Wording()).written(asked, 0)
+        self._pieces = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).write(self._request)
+
+    def data_received(self, piece: bytes) -> None:
+        self._pieces += 1
+
+    async def run(self, for_s: float) -> int:
+        loop, opened = asyncio.get_running_loop(), []
+        for _ in range(int(for_s * PACED.rate_per_s)):
+            opened.append(await loop.create_connection(lambda: self, self._address.host, self._address.port))
+            await asyncio.sleep(1 / PACED.rate_per_s)
+        await asyncio.sleep(PACED.tokens * PACED.tick_ms / 1000)
+        for transport, _ in opened:
+            transport.abort()
+        return self._pieces
 
 
 def figures_of(found: dict[str, Cost]) -> dict[str, Figure]:

@@ -110,9 +110,10 @@ def _aliases(words: argparse.Namespace, target: Target) -> tuple[str, ...]:
 
 
 def _callable(target: Target) -> list[str]:
-    """The aliases of all keys; base models are none, and have no tenant in their names."""
+    """What all keys may call: base models, which have no tenant in their names, only where there is nothing else."""
     keys = {target.key, *target.keys.values()} - {""}
-    return sorted(name for key in keys for name in Door(target.url, key).models() if "/" in name)
+    names = sorted({name for key in keys for name in Door(target.url, key).models()})
+    return [name for name in names if "/" in name] or names
 
 
 def _listed(path: Path) -> list[str]:
