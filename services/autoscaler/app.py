@@ -19,6 +19,7 @@ from services.autoscaler.core.metrics import fleet_metrics, pool_metrics
 from services.autoscaler.io.desk import Desk
 from services.autoscaler.io.meters import Meters
 from services.autoscaler.lookout import AutoscalerPolicy, Lookout
+from services.autoscaler.shapes import ShapeKeeper
 from shared.bus.port import BusUnavailable
 from shared.leadership.ledger import NotLeading, Superseded
 from shared.messages.desired import ScaleWish
@@ -43,6 +44,7 @@ class Autoscaler:
         self._carrier = lookout.carrier
         self._desk = desk
         self._meters = meters
+        self._shapes = ShapeKeeper(clock, policy.scale.floor, desk)
         self._memories: dict[str, PoolMemory] = {}
         self._filled_at_s: float | None = None
         self._has_looked = False
@@ -104,6 +106,7 @@ class Autoscaler:
         if epoch:
             await self._desk.read()
             self._recall()
+            self._memories = await self._shapes.recall(self._memories)
         self._epoch = epoch
 
     async def _decide(self, now_s: float) -> None:
@@ -116,6 +119,7 @@ class Autoscaler:
         await self._act(decisions)
         for pool_id in self._lookout.over(pools):
             await self._forget(pool_id)
+        await self._shapes.keep(self._memories, self._epoch)
 
     def _tell_failed_starts(self, decisions: Mapping[str, PoolDecision]) -> None:
         """The wish stays the same, so nothing else says it."""
@@ -162,6 +166,7 @@ class Autoscaler:
     async def _forget(self, pool_id: str) -> None:
         """It would be decided and asked about for ever."""
         await self._desk.end_wish(pool_id, self._epoch)
+        await self._shapes.forget(pool_id, self._epoch)
         self._memories.pop(pool_id, None)
         self._lookout.forget(pool_id)
         self._meters.forget(pool_id)

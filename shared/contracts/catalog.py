@@ -133,6 +133,11 @@ SCALE_WISH: Channel[desired.ScaleWish, Any] = Channel(
     summary="How many replicas a pool should have, and why.",
     writers=(Service.AUTOSCALER,), readers=(_AUTOSCALER, _CONSOLE),
 )  # fmt: skip
+DAY_SHAPE: Channel[desired.PoolDayShape, Any] = Channel(
+    name="day_shape", kind=Kind.STATE, message=desired.PoolDayShape, params=("pool_id",),
+    summary="What each time of day needed on the last days, kept for whoever leads next.",
+    writers=(Service.AUTOSCALER,), readers=(_AUTOSCALER,),
+)  # fmt: skip
 PRESSURE: Channel[desired.PoolPressure, Any] = Channel(
     name="pressure", kind=Kind.STATE, message=desired.PoolPressure, params=("pool_id",),
     summary="The adapters of a pool do not fit its replicas: a wish for more, and why.",
@@ -256,7 +261,7 @@ CHANNELS: tuple[Channel[Any, Any], ...] = (
     ADAPTER_ACTIVATED, ADAPTER_FAILED, ADAPTER_RETIRED, ADAPTER_EFFECT_MISMATCH, ADAPTER_LOAD_FAILED,
     ADAPTER_RETRAIN_REQUESTED, ALIAS_MOVED, MIGRATION_MOVED, USAGE_RECORDED,
     ALIAS, API_KEY, TENANT, ADAPTER, BASE_MODEL, MEMBERSHIP, OWNER_COUNT, ASSIGNMENT, TRAFFIC, SCALE_WISH, PRESSURE,
-    LEASE, DRAIN,
+    DAY_SHAPE, LEASE, DRAIN,
     REPLICA_REPORT, REPLICA_RESIDENCY, GATEWAY_REPORT, GATEWAY_ACTIVITY, FLEET_METRICS,
     GENERATE, CANCEL, REPLAY, LOAD, UNLOAD, STATE, EVALUATE, COMPLETE, FINGERPRINT, FLEET, OWNERS,
     ANSWER, FRAME,

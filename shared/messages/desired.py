@@ -178,6 +178,26 @@ class ScaleWish(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
 
 
+class DaySlot(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest need of one slot of the day, in replicas, on some last days, oldest first."""
+
+    slot: int
+    replicas: tuple[float, ...]
+
+
+class PoolDayShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What each time of day needed, for whoever leads next: the autoscaler that learnt it wrote it at `at_s` (wall
+    clock). The day begins at midnight UTC and has slots of `slot_s`; `slot` is the one under way, and has needed
+    `largest` so far."""
+
+    pool_id: str
+    slot_s: float
+    slots: tuple[DaySlot, ...]
+    slot: int
+    largest: float
+    at_s: float
+
+
 class PoolPressure(msgspec.Struct, frozen=True, kw_only=True):
     """Placement's word to the autoscaler: the adapters of a pool do not fit its replicas. `replicas` is how many
     would do; 0: all is well."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from services.autoscaler.io.heard import OURS
 from shared.bus.port import Bus, RevisionConflict
-from shared.contracts.catalog import DRAIN, FLEET_METRICS
+from shared.contracts.catalog import DAY_SHAPE, DRAIN, FLEET_METRICS
 from shared.leadership.leader import Leader
 from shared.leadership.ledger import Ledger, NotLeading
-from shared.messages.desired import DrainOrder, ScaleWish
+from shared.messages.desired import DrainOrder, PoolDayShape, ScaleWish
 from shared.messages.reports import FleetMetrics
 
 
@@ -22,6 +22,7 @@ class Desk:
         self._bus = bus
         self._wishes = wishes
         self._drains = bus.state(DRAIN)
+        self._shapes = bus.state(DAY_SHAPE)
 
     @property
     def connected(self) -> bool:
@@ -73,6 +74,20 @@ class Desk:
         except RevisionConflict:
             return False
         return True
+
+    async def shapes(self) -> dict[str, PoolDayShape]:
+        """The shapes of the day that whoever led before has kept, by pool."""
+        entries = await self._shapes.entries()
+        return {entry.ids[0]: entry.value for entry in entries if entry.value is not None}
+
+    async def keep_shape(self, shape: PoolDayShape, epoch: int) -> None:
+        """Write it over the last one, whosever that is: it is a memory, and nothing is done by order of it."""
+        self._require_leading(epoch)
+        await self._shapes.put(shape, shape.pool_id)
+
+    async def end_shape(self, pool_id: str, epoch: int) -> None:
+        self._require_leading(epoch)
+        await self._shapes.delete(pool_id)
 
     async def publish(self, fleet: FleetMetrics, epoch: int) -> None:
         self._require_leading(epoch)
