@@ -63,7 +63,7 @@ class Answer:
         return self.head.headers.get(name, "") if self.head is not None else ""
 
     def outcome(self) -> tuple[str, str]:
-        """ "ok" or in a word what it was instead, and the sentence that says so."""
+        """In a word how it ended ("ok" if well), and the sentence that says why."""
         if self.head is None:
             return CUT_OFF, "The connection ended before there was an answer."
         if self.head.status != 200:

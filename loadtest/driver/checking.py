@@ -20,7 +20,10 @@ class Markers:
         self._judge = Judge({marker: marker for marker in markers.values()})
 
     def judge(self, alias: str, answer: Answer) -> str:
-        """ "own", "wrong_marker" or "missing_marker"."""
+        """One of "own", "wrong_marker" and "missing_marker", which is also what cannot be read."""
         meant = self._markers.get(alias, BASE)
-        said = Said(adapter_id=meant, text=answer.text(), whole=not answer.cut_short)
+        try:
+            said = Said(adapter_id=meant, text=answer.text(), whole=not answer.cut_short)
+        except ValueError:
+            return "missing_marker"
         return self._judge.judge(said, (meant,)).kind

@@ -13,7 +13,8 @@ from loadtest.driver.figures import NO_TIER
 from loadtest.driver.seen import Collected, Seen
 from loadtest.driver.sweep import Swept
 from loadtest.measures import quantile
-from loadtest.plots.load import ALL, Customer, LoadRun, Moment, Rate, TierTimes, load_page, sweep_page
+from loadtest.plots.load import Customer, LoadRun, Moment, TierTimes, load_page
+from loadtest.plots.sweep import ALL, Rate, sweep_page
 
 _MOMENTS = 40
 _POINTS = 200

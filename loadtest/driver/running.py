@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
 
-from loadtest.driver.answer import CUT_OFF, OK, Answer
 from loadtest.driver.asking import Target, Wording, Writer, address_of
-from loadtest.driver.connection import Connection
 from loadtest.driver.planned import Planned
 from loadtest.driver.pool import Pool
+from loadtest.driver.request import TIMEOUT, Content, Request
 from loadtest.driver.seen import STOPPED, Collected, Seen
 from loadtest.driver.timer import open_timer
 
-TIMEOUT = "timeout"
-NO_CONNECTION = "no connection"
 _AT_ONCE = 64
 """Requests that may leave one after the other before answers are read again."""
 _LOOK_S = 1.0
-
-Content = Callable[[str, Answer], str]
-"""Of an alias and its answer: in a word whose marker it carries."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +56,7 @@ class Driver:
         self._writer = Writer(target, wording or Wording())
         self._load: Iterator[Planned] = iter(())
         self._next: Planned | None = None
-        self._asked: set[_Asked] = set()
+        self._asked: set[Request] = set()
         self._number = 0
         self._over = asyncio.Event()
         self.began_s = 0.0
@@ -93,8 +87,8 @@ class Driver:
             asked.give_up(STOPPED)
         self._arm()
 
-    def ended(self, asked: _Asked, seen: Seen) -> None:
-        """An _Asked tells this once."""
+    def ended(self, asked: Request, seen: Seen) -> None:
+        """An Request tells this once."""
         self._asked.discard(asked)
         self.collected.add(seen, asked.answer.events.times_s, asked.answer.events.pieces)
         if self._next is None and not self._asked:
@@ -115,7 +109,7 @@ class Driver:
         self._arm()
 
     def _send(self, planned: Planned) -> None:
-        asked = _Asked(self, planned, self._writer.written(planned, self._number))
+        asked = Request(self, planned, self._writer.written(planned, self._number))
         self._number += 1
         self._asked.add(asked)
         self.collected.most_streams = max(self.collected.most_streams, len(self._asked))
@@ -128,71 +122,6 @@ class Driver:
             late_s = time.monotonic() - self.began_s - self.limits.timeout_s
             for asked in [one for one in self._asked if one.planned.at_s < late_s]:
                 asked.give_up(TIMEOUT)
-
-
-class _Asked:
-    """A request from the moment when it is due to the end of its answer."""
-
-    __slots__ = ("_again", "_connection", "_driver", "_request", "_sent_s", "_why", "answer", "planned")
-
-    def __init__(self, driver: Driver, planned: Planned, request: bytes) -> None:
-        self.planned = planned
-        self.answer = Answer(keep_text=driver.content is not None)
-        self._driver = driver
-        self._request = request
-        self._connection: Connection | None = None
-        self._sent_s: float | None = None
-        self._again = False
-        self._why = ""
-
-    def given(self, connection: Connection) -> None:
-        self._connection = connection
-        self._sent_s = self._sent_s or time.monotonic()
-        connection.ask(self._request, self.answer, self.ended)
-
-    def denied(self, reason: str) -> None:
-        self._tell(NO_CONNECTION, reason)
-
-    def give_up(self, why: str) -> None:
-        self._why = why
-        if self._connection is None:
-            self._driver.pool.drop(self)
-            self._tell(why, "")
-        else:
-            self._connection.close()
-
-    def ended(self, outcome: str, reason: str) -> None:
-        """A connection that the server closes just as it is used again says nothing about the request: once more."""
-        kept = self._connection is not None and self._connection.answers > 0
-        self._connection = None
-        if self._why:
-            self._tell(self._why, "")
-        elif outcome == CUT_OFF and kept and not self.answer.begun and not self._again:
-            self._again = True
-            self._driver.pool.want_fresh(self)
-        else:
-            self._tell(outcome, reason)
-
-    def _tell(self, outcome: str, reason: str) -> None:
-        began_s, now_s, answer = self._driver.began_s, time.monotonic(), self.answer
-        due_s, times_s = began_s + self.planned.at_s, answer.events.times_s
-        tokens = answer.usage.completion_tokens or answer.events.pieces
-        look = self._driver.content if outcome == OK else None
-        seen = Seen(
-            at_s=self.planned.at_s,
-            alias=self.planned.alias,
-            outcome=outcome,
-            reason=reason,
-            tier=answer.header("x-adapter-tier"),
-            delay_s=(self._sent_s or now_s) - due_s,
-            ttft_s=times_s[0] - due_s if times_s else None,
-            tpot_s=(times_s[-1] - times_s[0]) / (tokens - 1) if times_s and tokens > 1 else None,
-            e2el_s=now_s - due_s,
-            prompt_tokens=answer.usage.prompt_tokens,
-            tokens=tokens,
-            content=look(self.planned.alias, answer) if look is not None else "",
-        )
-        self._driver.ended(self, seen)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from loadtest.driver.sweep import Objective, Sweep, Swept, misses, sweep
 from loadtest.driver.text import lines, sweep_lines
 from loadtest.measures import quantile
 from loadtest.workloads.shape import Bursts, Poisson, Steady, TrafficShape, Zipf
-from tests.unit.driver.stage import DONE, EVENTS, said, sized
+from tests.unit.driver.stage import DONE, EVENTS, chunk, chunked, said, sized
 
 
 def seen(alias: str = "acme/a:prod", at_s: float = 0.0, **changes: Any) -> Seen:
@@ -156,6 +156,14 @@ def test_an_answer_that_may_have_no_more_tokens_is_a_part_of_its_marker() -> Non
     assert markers.judge("a", said_by("KQ", "length")) == "own"
     assert markers.judge("a", said_by("VW", "length")) == "wrong_marker"
     assert markers.judge("a", said_by("KQ")) == "missing_marker"
+
+
+def test_an_answer_that_cannot_be_read_is_no_marker() -> None:
+    broken = Answer(keep_text=True)
+    unreadable = b'data: {"finish_reason":null\n\n'
+    for now_s, piece in enumerate([chunked(said("K"), said("Q"))[:-5], chunk(unreadable), chunk(said("Z", "stop"))]):
+        broken.feed(piece, float(now_s))
+    assert Markers({"a": "KQZ"}).judge("a", broken) == "missing_marker"
 
 
 # -- a sweep -------------------------------------------------------------------------------------------
