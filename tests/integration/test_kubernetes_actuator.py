@@ -17,7 +17,7 @@ from services.autoscaler.core.orders import PoolSpec
 from services.autoscaler.io.actuator import ActuatorFailed
 from services.autoscaler.io.statefulsets import ScaleApi, StatefulSets, connected, scale_api
 from tests.support.api_server.exchanges import Recording, recorded
-from tests.support.api_server.scenes import NAMESPACE, POOL, SCENES, STATEFUL_SET, stateful_at
+from tests.support.api_server.scenes import NAMESPACE, POOL, SCENES, STATEFUL_SET, kubeconfig_at, stateful_at
 from tests.support.api_server.wire import replaying
 from tests.support.scripted_http import Answer, answering
 
@@ -98,13 +98,7 @@ async def test_a_kubeconfig_is_followed_and_asked_with_its_token(
 ) -> None:
     recording = recorded("overloaded")
     with replaying(recording) as url:
-        kubeconfig = {
-            "clusters": [{"name": "here", "cluster": {"server": url}}],
-            "users": [{"name": "scaler", "user": {"token": "secret"}}],
-            "contexts": [{"name": "now", "context": {"cluster": "here", "user": "scaler"}}],
-            "current-context": "now",
-        }
-        (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
+        (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig_at(url)))
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
         with pytest.raises(ActuatorFailed, match="429"):
             await StatefulSets(connected(), NAMESPACE, {POOL.pool_id: STATEFUL_SET}).existing(POOL)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
 import urllib3
+import yaml
 
 from services.autoscaler.io.actuator import ActuatorFailed
+from tests.support.api_server.__main__ import main
 from tests.support.api_server.cluster import Cluster
 from tests.support.api_server.exchanges import RECORDINGS, Exchange, Recording, recorded
 from tests.support.api_server.recorder import NotRecorded, publishable, record
-from tests.support.api_server.scenes import SCENES, STATEFUL_SET, stateful_at
+from tests.support.api_server.scenes import SCENES, STATEFUL_SET, kubeconfig_at, stateful_at
 from tests.support.api_server.wire import replaying
-from tests.support.scripted_http import Answer, Asked
+from tests.support.scripted_http import Answer, Asked, answering
 
 
 class StandIn:
@@ -83,6 +87,16 @@ async def test_a_scene_that_ended_otherwise_is_not_recorded() -> None:
 def test_what_would_give_a_secret_away_is_not_written() -> None:
     with pytest.raises(NotRecorded, match="a token"):
         publishable(recorded("no_right_to"), ("nobody's", ":stranger"))
+
+
+def test_a_cluster_that_cannot_be_prepared_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(lambda asked: Answer(409, b"the namespace exists")) as url:
+        (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig_at(url)))
+        monkeypatch.setattr(sys, "argv", ["record", "--kubeconfig", str(tmp_path / "config")])
+        assert main() == 1
+    assert capsys.readouterr().err == "the cluster refused to be prepared: 409 Conflict: the namespace exists\n"
 
 
 def deviating(**change: Any) -> Recording:

@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kubernetes import client
+
 from tests.support.api_server.cluster import Cluster
 from tests.support.api_server.exchanges import RECORDINGS
 from tests.support.api_server.recorder import NotRecorded, publishable, record
@@ -54,6 +56,9 @@ def main() -> int:
         asyncio.run(_record(Cluster(asked.kubeconfig), names, expired_token))
     except NotRecorded as error:
         print(error, file=sys.stderr)
+        return 1
+    except client.ApiException as error:
+        print(f"the cluster refused to be prepared: {error.status} {error.reason}: {error.body}", file=sys.stderr)
         return 1
     return 0
 

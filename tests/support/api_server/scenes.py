@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kubernetes import client
 
@@ -77,3 +77,12 @@ SCENES = {
 def stateful_at(url: str, token: str = "of-nobody", namespace: str = NAMESPACE) -> StatefulSets:
     settings = client.Configuration(host=url, api_key={"authorization": f"Bearer {token}"})
     return StatefulSets(scale_api(settings), namespace, {POOL.pool_id: STATEFUL_SET})
+
+
+def kubeconfig_at(url: str, token: str = "of-nobody") -> dict[str, Any]:
+    return {
+        "clusters": [{"name": "here", "cluster": {"server": url}}],
+        "users": [{"name": "scaler", "user": {"token": token}}],
+        "contexts": [{"name": "now", "context": {"cluster": "here", "user": "scaler"}}],
+        "current-context": "now",
+    }
