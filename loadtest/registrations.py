@@ -1,10 +1,11 @@
-"""`make bench-registrations`: how fast batches come in, with the real processes, SQLite and a folder as the store,
-into reports/registrations.json.
+"""`make bench-registrations`: how fast batches come in, with the real processes and SQLite, into
+reports/registrations.json.
 
-Three parts. Tiny adapters weigh nothing, so what is around them is measured. Heavy ones are as large as a 7B model's:
-there the store is the bound. Many are registered over a registry that is killed in the middle. Adapters are sent as
+Four parts. Tiny adapters weigh nothing, so what is around them is measured. Heavy ones are as large as a 7B model's:
+there the store is the bound, a folder on this machine, and then a real S3 server (rclone) that is held to the 200 MB/s
+of the specification. Many are registered over a registry that is killed in the middle. Adapters are sent as
 uploads, or named by their addresses where the registry reads them itself; beside either stands what the store alone
-takes of the same bytes on the same disk, as many at once: the mean of just before and just after. Whatever is timed
+takes of the same bytes at the same place, as many at once: the mean of just before and just after. Whatever is timed
 begins with nothing left to be written, reads files that are still in memory, and ends when its objects are on the disk.
 What a part measured stays in the report until it runs again.
 """
@@ -26,13 +27,14 @@ from infra.local.temporary import TemporaryFleet, temporary_fleet
 from loadtest.registrations_made import MOST, Mould
 from loadtest.registrations_model import RANK, write_heavy_base
 from loadtest.registrations_run import TENANT, Killing, Ledger, Took, run_batch, until_active_s
-from loadtest.registry_store import store_alone
+from loadtest.registry_store import Stage, folder_stage, s3_stage
 from loadtest.report import REPORTS, Figure, read_report, write_report
 
 _NAME = "registrations"
 _SHARE = ">= 0.5"
 """Of what the store alone takes: what a batch is to come in with, where bytes are the bound."""
 _MIB = 1 << 20
+_PARTS = ("tiny", "heavy", "heavy_s3", "restart")
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +51,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """A fleet, and what its adapters are cast from."""
 
     fleet: TemporaryFleet
+    stage: Stage
     mould: Mould
     base_model_hash: str
     place: Path
@@ -69,9 +72,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         return ("--from", str(listed))
 
     def alone_s(self, numbers: range) -> float:
-        root = self.place / "alone"
-        took_s = store_alone([self.mould.file(number) for number in numbers], root, self.at_once)
-        shutil.rmtree(root)
+        took_s = self.stage.alone_s([self.mould.file(number) for number in numbers], self.at_once)
         os.sync()
         return took_s
 
@@ -81,7 +82,8 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     wish = _wish()
-    runs: Mapping[str, Callable[[Wish], dict[str, Figure]]] = {"tiny": _tiny, "heavy": _heavy, "restart": _restart}
+    measuring = (_tiny, _heavy, _heavy_s3, _restart)
+    runs: Mapping[str, Callable[[Wish], dict[str, Figure]]] = dict(zip(_PARTS, measuring, strict=True))
     for part in wish.parts:
         figures = {f"{part}.{name}": figure for name, figure in runs[part](wish).items()}
         for name, figure in figures.items():
@@ -92,7 +94,7 @@ def main() -> None:
 def _wish() -> Wish:
     words = argparse.ArgumentParser(description="Registrations a second of an embedded fleet.")
     words.add_argument("--model", type=Path, required=True, help="a base model's folder; the smaller, the better")
-    words.add_argument("--parts", default="tiny,heavy,restart", help="which of the three to run")
+    words.add_argument("--parts", default=",".join(_PARTS), help="which of them to run")
     words.add_argument("--at-once", type=int, default=16)
     words.add_argument("--tiny", type=int, default=500, metavar="COUNT")
     words.add_argument("--heavy", type=int, default=32, metavar="COUNT")
@@ -117,14 +119,19 @@ def _tiny(wish: Wish) -> dict[str, Figure]:
         return {**_sent(bench, wish.tiny, None, again=True), **_named(bench, wish.tiny, None, again=True)}
 
 
-def _heavy(wish: Wish) -> dict[str, Figure]:
+def _heavy(wish: Wish, stage: Stage | None = None) -> dict[str, Figure]:
     with tempfile.TemporaryDirectory(prefix="lorafleet-base-") as folder:
         base = write_heavy_base(wish.model, Path(folder) / "heavy", wish.heavy_bytes)
-        with _bench(wish, base, RANK) as bench:
+        with _bench(wish, base, RANK, stage) as bench:
             figures = _sent(bench, wish.heavy, _SHARE)
             shutil.rmtree(bench.place / "sent")
             figures |= _named(bench, wish.heavy, _SHARE)
             return {"adapter_mb": Figure(value=round(bench.mould.size_bytes / 1e6, 1), unit="MB"), **figures}
+
+
+def _heavy_s3(wish: Wish) -> dict[str, Figure]:
+    with s3_stage() as stage:
+        return _heavy(wish, stage)
 
 
 def _restart(wish: Wish) -> dict[str, Figure]:
@@ -187,16 +194,18 @@ def _share(per_s: float, alone_per_s: float, target: str | None) -> Figure:
 
 
 @contextmanager
-def _bench(wish: Wish, model: Path, rank: int) -> Iterator[Bench]:
+def _bench(wish: Wish, model: Path, rank: int, stage: Stage | None = None) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="lorafleet-registrations-") as folder:
         place = Path(folder)
+        stage = stage or folder_stage(place)
         mould = Mould(write_random_adapter(model, place / "first", rank, 0))
         terms = {"model": str(model), "demo": "false", "replicas": "1", "slots": "2", "rank_limit": str(max(rank, 16))}
-        with temporary_fleet(place / "fleet", **terms) as fleet:
+        with temporary_fleet(place / "fleet", **terms, **stage.terms) as fleet:
             fleet.console("tenants", "create", TENANT)
             [base] = msgspec.json.decode(fleet.console("bases", "list", "--json").stdout)
             yield Bench(
                 fleet=fleet,
+                stage=stage,
                 mould=mould,
                 base_model_hash=base["base_model_hash"],
                 place=place,
@@ -205,8 +214,9 @@ def _bench(wish: Wish, model: Path, rank: int) -> Iterator[Bench]:
 
 
 def _condition(part: str, wish: Wish) -> str:
-    count = {"tiny": wish.tiny, "heavy": wish.heavy, "restart": wish.many}[part]
-    return f"{count} adapters each way, {wish.at_once} at once, one replica on the same machine"
+    count = dict(zip(_PARTS, (wish.tiny, wish.heavy, wish.heavy, wish.many), strict=True))[part]
+    where = ", an S3 server held to 200 MB/s beside it" if part == "heavy_s3" else ""
+    return f"{count} adapters each way, {wish.at_once} at once, one replica on the same machine{where}"
 
 
 def _keep(part: str, figures: Mapping[str, Figure], condition: str) -> Path:
@@ -216,8 +226,8 @@ def _keep(part: str, figures: Mapping[str, Figure], condition: str) -> Path:
         report = read_report(_NAME)
         before = {name: figure for name, figure in report.figures.items() if not name.startswith(f"{part}.")}
         conditions = report.conditions
-    kept = {name: figure for name, figure in before.items() if name.partition(".")[0] in ("tiny", "heavy", "restart")}
-    said = {name: words for name, words in conditions.items() if name in ("tiny", "heavy", "restart")}
+    kept = {name: figure for name, figure in before.items() if name.partition(".")[0] in _PARTS}
+    said = {name: words for name, words in conditions.items() if name in _PARTS}
     return write_report(_NAME, {**kept, **figures}, conditions={**said, part: condition})
 
 
