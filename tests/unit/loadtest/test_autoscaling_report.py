@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadtest import autoscaling_judging as judging
-from loadtest.autoscaling_report import POLICY, requests_per_replica, scaled, shape
+from loadtest.autoscaling_report import KINDS, POLICY, requests_per_replica, scaled, shape
 from loadtest.twin.outcome import Answered, Outcome, ReplicaSecond, Second
 from loadtest.workloads.calls import calls
 
@@ -86,3 +86,9 @@ def test_the_day_begins_and_ends_with_its_night() -> None:
     assert noon > 2 * night
     assert scaled(traffic).scaling is not None
     assert shape(6.0, 7).surges == shape(6.0, 7).surges != shape(6.0, 8).surges
+
+
+def test_a_restless_day_has_other_surges_than_any_day() -> None:
+    usual, restless = (shape(12.0, 7, kind).surges for kind in (KINDS["day"], KINDS["restless"]))
+    assert len(restless) > len(usual)
+    assert max(surge.factor for surge in usual) <= 1.8 < max(surge.factor for surge in restless)
