@@ -2,18 +2,18 @@
 
 `converge` is asked when something that it depends on has changed and it can have an answer: not while all that its
 last plan wanted is there, nothing has to leave, and no slot is empty that is meant for somebody. Nor is it asked while
-all that is assigned has room in RAM and on disk, and is there: what may be missing then are slots.
+all that is assigned has room in RAM and on disk: what is missing then is seen without weighing anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 
 import msgspec
 
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.registry import Registry
+from loadtest.twin.roomy import room_for_all
 from loadtest.twin.slots import Slots
 from loadtest.twin.tiers import Tiers
 from services.replica_worker.core.assignment import Assignment, fold
@@ -122,12 +122,7 @@ class Convergence:
             self._act()
 
     def _act(self) -> None:
-        plan, lacking = self.glance() if self.fast else None, set[AdapterKey]()
-        if plan is None:
-            self.plans += 1
-            held = self.held()
-            plan = self.plan(held)
-            lacking = self._lacks(plan, held)
+        plan, lacking = (self.glance() if self.fast else None) or self._asked()
         self._plan, self._lacking, self._known = plan, lacking, self._registry.changes
         self._tiers.ram.preferred, self._tiers.disk.preferred = plan.wanted_ram, plan.wanted_disk
         for drop in plan.actions:
@@ -138,51 +133,51 @@ class Convergence:
             self._under_way[action.key] = action.step
             self._begin(action)
 
-    def glance(self) -> Plan | None:
-        """What `converge` says, where all that is assigned has room and is there, and nothing has to leave."""
-        if self._registry.leaving:
-            return None
-        whole = self._whole = self._whole or self._room_for_all()
-        if whole is None or not self._is_there(whole):
-            return None
-        return msgspec.structs.replace(whole, actions=tuple(self._loads())) if self._has_empty_slot() else whole
+    def _asked(self) -> tuple[Plan, set[AdapterKey]]:
+        self.plans += 1
+        plan = self.plan(self.held())
+        return plan, self._lacks(plan)
 
-    def _is_there(self, whole: Plan) -> bool:
-        if self._plan is not None and self._plan.wanted_disk is whole.wanted_disk:
-            return not self._lacking
-        ram, disk = self._tiers.ram, self._tiers.disk
-        return all(map(ram.holds, whole.wanted_ram)) and all(map(disk.holds, whole.wanted_disk))
-
-    def _room_for_all(self) -> Plan | None:
-        records, limits = self._registry.records, self._limits
-        known = [records[key].size_bytes for key in self._wanted if key in records]
-        room_bytes = min(limits.ram_budget_bytes, limits.disk_budget_bytes)
-        if len(known) < len(self._wanted) or sum(known) > room_bytes:
+    def glance(self) -> tuple[Plan, set[AdapterKey]] | None:
+        """What `converge` says, and what is lacking, where all that is assigned has room and nothing has to leave."""
+        whole = self._whole = self._whole or room_for_all(self._wanted, self._registry.records, self._limits)
+        if whole is None or self._registry.leaving:
             return None
-        return Plan(
-            actions=(),
-            wanted_ram=frozenset(key for key, each in self._wanted.items() if each.tier in ("gpu", "ram")),
-            wanted_disk=frozenset(key.digest for key in self._wanted),
-            left_out=0,
-            reason="all that is assigned has room",
-        )
+        lacking = self._lacks(whole)
+        is_all = not (lacking or self._has_empty_slot())
+        return whole if is_all else msgspec.structs.replace(whole, actions=tuple(self._raises(whole, lacking))), lacking
 
-    def _loads(self) -> Iterable[Action]:
-        """Into empty slots, in the order in which adapters are wanted."""
-        busy, table, tiers = self._awaited().union(self._under_way), self._slots.table, self._tiers
-        missing = (key for key in self._for_slots if not (table.is_resident(key) or key in busy))
-        free = (key for key in missing if not (table.in_use(key) or tiers.in_use(key)))
-        for key in islice(free, self._slots.empty):
-            yield Action(step=Step.LOAD, key=key, reason="assigned to gpu, and a slot is empty")
+    def _raises(self, whole: Plan, lacking: set[AdapterKey]) -> Iterable[Action]:
+        """Each one tier at a time, in the order in which adapters are wanted."""
+        ram, disk, slots = self._tiers.ram, self._tiers.disk, self._slots.empty
+        busy = self._awaited().union(self._under_way)
+        for key in self._wanted if lacking else self._for_slots:
+            is_there, takes_slot = key not in lacking or ram.holds(key), slots > 0 and key in self._for_slots
+            if (is_there and not takes_slot) or key in busy or self._is_settled(key):
+                continue
+            if not is_there and not disk.holds(key.digest):
+                yield Action(step=Step.FETCH, key=key, reason="assigned, and not on disk")
+            if not is_there and key in whole.wanted_ram:
+                yield Action(step=Step.READ, key=key, reason="assigned to RAM or higher, and not there")
+            if takes_slot:
+                slots -= 1
+                yield Action(step=Step.LOAD, key=key, reason="assigned to gpu, and a slot is empty")
+
+    def _is_settled(self, key: AdapterKey) -> bool:
+        table = self._slots.table
+        return table.is_resident(key) or table.in_use(key) or self._tiers.in_use(key)
 
     def _has_empty_slot(self) -> bool:
         """That is meant for somebody."""
         return self._slots.empty > 0 and any(not self._slots.table.has_slot(key) for key in self._for_slots)
 
-    def _lacks(self, plan: Plan, held: Held) -> set[AdapterKey]:
-        lacks = {*plan.wanted_ram}.difference(held.ram)
-        missing = plan.wanted_disk.difference(held.disk)
-        return lacks.union(key for key in self._wanted if key.digest in missing) if missing else lacks
+    def _lacks(self, plan: Plan) -> set[AdapterKey]:
+        """What it wants on disk or in RAM and is not there: kept up since, if it is the last plan's."""
+        if self._plan is not None and self._plan.wanted_disk is plan.wanted_disk:
+            return self._lacking
+        ram, disk = self._tiers.ram, self._tiers.disk
+        lacks = {key for key in plan.wanted_ram if not ram.holds(key)}
+        return lacks.union(key for key in self._wanted if key.digest in plan.wanted_disk and not disk.holds(key.digest))
 
     def _begin(self, action: Action) -> None:
         record = self._registry.records[action.key]

@@ -1,4 +1,13 @@
-"""Assignments cut into messages that stay below the bus's payload limit and change as little as possible."""
+"""Assignments cut into messages that stay below the bus's payload limit and change as little as possible.
+
+One replica fewer rewrites a shard of nearly every other one, and must: what it owned falls to all of them. Of 20,000
+adapters with 2 owners on 100 replicas it had 400; each of the 99 others gets about 4, and by chance one in fifty
+(e^-4) gets none. All the others have to be told. Larger shards, of several replicas, would be rewritten all the same,
+and every reader would get its neighbours' besides; smaller ones, of 50 adapters, would be 8 a replica, of which 3
+change: 300 messages for 40 % of the bytes, of which there are 6 MB in all. It is the share that is large, not the
+number: on 1,000 replicas 100,000 adapters are 200 each, 0.2 for each of the others, and four of five are left as they
+are.
+"""
 
 from __future__ import annotations
 
