@@ -14,11 +14,13 @@ from loadtest.calibration.hops import Hop, measure_hops
 from loadtest.calibration.restarting import measure_restart
 from loadtest.calibration.seen import Ask, Seen
 from loadtest.calibration.stage import Stage
-from loadtest.calibration.traffic import asks, each_once, learn_tokenizing, one_by_one
+from loadtest.calibration.traffic import asks, beside_another, each_once, learn_tokenizing, one_by_one, volley
 from loadtest.calibration.ways import FirstTokens
 from loadtest.workloads.shape import Bursts, Lengths, LogNormal, TrafficShape, Zipf
 
 HOP_ROUNDS = 6
+VOLLEYS, BESIDE = 6, 10
+"""Of each run."""
 _LOG_S = 0.5
 """Until the gateway's last lines are in its log."""
 
@@ -28,12 +30,15 @@ class FleetFailed(RuntimeError):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the calibration's workload; before it, requests that each had the fleet `alone`. `first_tokens` are
-    what the workers counted during the workload."""
+    """One run of the calibration's workload; before it, requests that each had the fleet `alone`, `volleys` of several
+    at one moment, and single ones `beside` a long answer. `first_tokens` are what the workers counted during the
+    workload."""
 
     alone: list[Seen]
     seen: list[Seen]
     first_tokens: FirstTokens
+    volleys: list[list[Seen]] = []
+    beside: list[list[Seen]] = []
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,22 +71,32 @@ async def run_once(stage: Stage, shape: TrafficShape, name: str) -> Run:
     try:
         tokenizing = await learn_tokenizing(asker, stage.customers[0], f"{name}-tokenizing")
         await ask_all(stage, asker, each_once(stage.customers, f"{name}-first"))
-        alone = await _one_by_one(stage, asker, one_by_one(stage.customers, tokenizing, f"{name}-alone"))
+        singles = [[ask] for ask in one_by_one(stage.customers, tokenizing, f"{name}-alone")]
+        alone = [each for some in await _one_by_one(stage, asker, singles) for each in some]
+        volleys = [volley(stage.customers, tokenizing, f"{name}-volley-{at}") for at in range(VOLLEYS)]
+        beside = [beside_another(stage.customers, f"{name}-beside-{at}") for at in range(BESIDE)]
+        in_company = await _one_by_one(stage, asker, volleys + beside)
         before = await ways.first_tokens(stage.metrics_ports)
         seen = await ask_all(stage, asker, asks(shape, stage.customers, tokenizing, name))
         after = await ways.first_tokens(stage.metrics_ports)
     finally:
         asker.close()
-    if failed := [each.outcome for each in alone + seen if each.outcome != "ok"]:
-        raise FleetFailed(f"{len(failed)} of {len(alone + seen)} requests failed: {failed[0]}")
-    return Run(alone=alone, seen=seen, first_tokens=after.since(before))
+    everybody = [*alone, *seen, *(each for some in in_company for each in some)]
+    if failed := [each.outcome for each in everybody if each.outcome != "ok"]:
+        raise FleetFailed(f"{len(failed)} of {len(everybody)} requests failed: {failed[0]}")
+    return Run(
+        alone=alone, seen=seen, first_tokens=after.since(before), volleys=in_company[:VOLLEYS],
+        beside=in_company[VOLLEYS:],
+    )  # fmt: skip
 
 
-async def _one_by_one(stage: Stage, asker: Asker, asked: Sequence[Ask]) -> list[Seen]:
-    """Nobody is asked before the last answer has come. Times are since each one's own beginning."""
-    seen = [each for ask in asked for each in await asker.run([ask])]
+async def _one_by_one(stage: Stage, asker: Asker, asked: Sequence[Sequence[Ask]]) -> list[list[Seen]]:
+    """None of `asked` begins before the last answer of the one before it has come. Times are since each one's own
+    beginning."""
+    seen = [await asker.run(some) for some in asked]
     await asyncio.sleep(_LOG_S)
-    return with_log(seen, read_log(stage.gateway_log))
+    log = read_log(stage.gateway_log)
+    return [with_log(some, log) for some in seen]
 
 
 async def probe(stage: Stage) -> Probed:

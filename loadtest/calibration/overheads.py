@@ -31,13 +31,17 @@ class Between(msgspec.Struct, frozen=True, kw_only=True):
     bus_s: float
 
 
-def fit_overheads(alone: Sequence[Seen], table: MeasuredTable, chunk_tokens: int) -> Overheads:
-    """Of requests that had a replica for themselves, at least one."""
-    found = [(each.ttft_s or 0.0) - prefill_s(each.prompt_tokens, table, chunk_tokens) for each in alone]
-    ranked = sorted(found)
+def fit_overheads(found_s: Sequence[float]) -> Overheads:
+    """Of what single requests needed, at least one."""
+    ranked = sorted(found_s)
     marks = [nearest(ranked, (at + 0.5) / MARKS) for at in range(MARKS)]
     mean_s = max(0.0, fmean(marks))
     return Overheads(mean_s=mean_s, jitter_s=tuple(each - mean_s for each in marks))
+
+
+def overhead_s(alone: Seen, table: MeasuredTable, chunk_tokens: int) -> float:
+    """What a request that had a replica for itself needed besides its steps."""
+    return (alone.ttft_s or 0.0) - prefill_s(alone.prompt_tokens, table, chunk_tokens)
 
 
 def prefill_s(prompt_tokens: int, table: MeasuredTable, chunk_tokens: int) -> float:

@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+import msgspec
+
+from loadtest.calibration.company import Met, fit_beside, fit_line, met
 from loadtest.calibration.fitting import apart, decodings, firsts, fit_steps
 from loadtest.calibration.hops import fit_ways
 from loadtest.calibration.measuring import Probed, Run
 from loadtest.calibration.overheads import Between, fit_overheads, split
 from loadtest.twin.measured import Measured
 from loadtest.twin.sequence import BatchShape
-from loadtest.twin.timing import Timing
+from loadtest.twin.timing import MeasuredTable, Timing
 
 
 def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: dict[str, str]) -> Measured:
     """Raises TooLittleSeen."""
     seen, chunk_tokens = [each for run in runs for each in run.seen], batch.chunk_tokens
-    in_company = [each for run in runs for each in apart(run.seen)]
-    runs_seen = [some for run in runs for some in (run.seen, *([each] for each in run.alone))]
+    runs_seen = [some for run in runs for some in (run.seen, *([each] for each in run.alone), *run.beside)]
     alone = [each for some in runs_seen for each in apart(some)]
     found = [each for some in runs_seen for each in decodings(some, chunk_tokens)]
     steps = fit_steps(found, firsts(alone, chunk_tokens))
     table = steps.table(chunk_tokens)
-    overheads = fit_overheads(in_company if len(in_company) >= _ENOUGH else alone, table, chunk_tokens)
+    in_operation = [each for run in runs for each in met(run.seen, table, chunk_tokens)]
+    beside_s = fit_beside(in_operation + [each for run in runs for each in _in_company(run, table, chunk_tokens)])
+    everybody = [each for some in runs_seen for each in met(some, table, chunk_tokens)]
+    looked_at = in_operation if len(in_operation) >= _ENOUGH else everybody
+    overheads = fit_overheads([each.overhead_s - each.beside * beside_s for each in looked_at])
     parts = split(overheads, seen, _between(runs, probed))
     ways = fit_ways(probed.hops)
     probe_s = table.step_s(1, _PROBE_TOKENS, 1)
@@ -37,14 +43,23 @@ def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: d
         slot_bytes_per_s=ways["gpu"].bytes_per_s,
         jitter_s=overheads.jitter_s,
         in_line=True,
+        beside_s=beside_s,
         **parts,
     )
+    volleys = [each for run in runs for each in run.volleys]
+    timing = msgspec.structs.replace(timing, line_s=fit_line(volleys, timing, batch))
     said = {
         "requests": str(len(seen)),
-        "requests that met an idle replica": str(len(in_company)),
+        "requests that met an idle replica": str(len(in_operation)),
         "overheads until the first token": f"{1000 * overheads.mean_s:.2f} ms",
     }
     return Measured(timing=timing, batch=batch, restart_s=probed.restart_s, conditions={**conditions, **said})
+
+
+def _in_company(run: Run, table: MeasuredTable, chunk_tokens: int) -> list[Met]:
+    """Those asked while a long answer was given elsewhere; that one itself found a fleet that had nothing to do, and
+    needed what requests need there."""
+    return [each for some in run.beside for each in met(some, table, chunk_tokens) if each.beside]
 
 
 def _between(runs: Sequence[Run], probed: Probed) -> Between:

@@ -21,6 +21,9 @@ def lines(measured: Measured) -> Iterator[str]:
         yield f"{name:<24} {_ms(latency_s)} and {bytes_per_s / 1e6:,.0f} MB/s"
     for name in ("gateway_s", "bus_s", "worker_s", "relay_s"):
         yield f"{name.removesuffix('_s'):<24} {_ms(getattr(timing, name))}"
+    if timing.line_s is not None:
+        yield f"{'held up by another':<24} {_ms(timing.line_s)}"
+    yield f"{'by a busy replica':<24} {_ms(timing.beside_s)}"
     if timing.jitter_s:
         yield f"{'jitter':<24} {_ms(min(timing.jitter_s))} to {_ms(max(timing.jitter_s))}"
     yield f"{'a replica restarts in':<24} {measured.restart_s:.1f} s"

@@ -18,6 +18,12 @@ from loadtest.workloads.shape import TrafficShape
 _LETTERS = string.ascii_lowercase + "    "
 ALONE_TOKENS = (25, 120, 30, 240, 40, 90, 50, 380, 60, 30, 100, 70, 250, 40, 110, 80)
 """Of the prompts of requests that have the fleet for themselves."""
+VOLLEY = 8
+"""Requests that are sent at one moment."""
+_VOLLEY_TOKENS = 32
+_LONG_TOKENS = 120
+_MEANWHILE_S = 0.05
+"""After the beginning of a long answer: it is being given by then, and far from over."""
 _PROBES = (100, 300)
 """Characters of the two prompts that tell how many tokens a prompt gets."""
 
@@ -84,6 +90,28 @@ def one_by_one(customers: Sequence[Customer], tokenizing: Tokenizing, run: str) 
             max_tokens=8,
         )
         for at, (tokens, customer) in enumerate(asked)
+    ]
+
+
+def volley(customers: Sequence[Customer], tokenizing: Tokenizing, run: str) -> list[Ask]:
+    """Questions of one moment, short ones and long ones."""
+    draw, asked = random.Random(run), []
+    for number, tokens in enumerate(ALONE_TOKENS[:VOLLEY]):
+        at, prompt = number % len(customers), _text(draw, tokenizing.characters(tokens))
+        ask = _ask(customers[at], f"{run}-{number}", prompt, at_s=0.0)
+        asked.append(msgspec.structs.replace(ask, adapter=at, max_tokens=_VOLLEY_TOKENS))
+    return asked
+
+
+def beside_another(customers: Sequence[Customer], run: str) -> list[Ask]:
+    """A long answer, and a short question meanwhile, by two customers that are others in each run."""
+    draw = random.Random(run)
+    first, second = draw.sample(range(len(customers)), 2)
+    long = _ask(customers[first], f"{run}-long", _text(draw, 40), at_s=0.0)
+    short = _ask(customers[second], f"{run}-short", _text(draw, 40), at_s=_MEANWHILE_S)
+    return [
+        msgspec.structs.replace(long, adapter=first, max_tokens=_LONG_TOKENS),
+        msgspec.structs.replace(short, adapter=second),
     ]
 
 

@@ -23,6 +23,8 @@ from services.replica_worker.core.effect import probe_prompt
 PROBE_TOKENS = len(probe_prompt(vocabulary_size=32_000))
 """Of the probe that proves a load, in a row of its own beside the others."""
 
+_A_WHILE = 32
+"""Steps that are slow together: about as many as the answers have on which their spread is measured."""
 _TELLING = 4
 """Of steps alike so many count for what a step takes: more say nothing new."""
 
@@ -53,6 +55,8 @@ class Batch:
         """How many steps alike are under way; 0: the engine stands still."""
         self._began_s = 0.0
         self._step_s = 0.0
+        self._pace, self._paced_until = 1.0, 0
+        """By how much steps are slow just now, and until which step."""
         self._round = 0
         self._one_by_one = False
         self._held_until_s = 0.0
@@ -110,6 +114,11 @@ class Batch:
         return sequence.produced + self.steps - sequence.since_step
 
     @property
+    def computes(self) -> bool:
+        """Whether a step is under way."""
+        return self._stretch != 0
+
+    @property
     def steps(self) -> int:
         """That are over."""
         if self._stretch <= 1:
@@ -127,6 +136,7 @@ class Batch:
     def _begin_soon(self) -> None:
         """Once all that happens at this moment has happened."""
         self._stretch = -1
+        self._paced_until = 0
         self._agenda.soon(self._begin)
 
     def _begin(self) -> None:
@@ -144,9 +154,16 @@ class Batch:
         self._began_s = self._agenda.now_s
         self._step_s = self._table.step_s(len(rows.running), prefill_tokens, rows.adapters)
         if self._table.spread:
-            noise = self._draw.gauss(0.0, self._table.spread) / math.sqrt(self._stretch)
-            self._step_s *= max(0.1, 1.0 + noise)
+            self._step_s *= self._pace_now()
+            self._stretch = min(self._stretch, self._paced_until - self._steps)
         self._plan_end()
+
+    def _pace_now(self) -> float:
+        """The share of a step's mean that it takes at present."""
+        if self._steps >= self._paced_until:
+            self._pace = max(0.1, 1.0 + self._draw.gauss(0.0, self._table.spread))
+            self._paced_until = self._steps + _A_WHILE
+        return self._pace
 
     def _plan_end(self) -> None:
         self._round += 1

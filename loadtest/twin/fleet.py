@@ -45,6 +45,10 @@ class ReplicaFleet:
     def living(self, replica_id: str) -> Replica | None:
         return self._living.get(replica_id)
 
+    def computing(self) -> int:
+        """How many take steps just now."""
+        return sum(replica.batch.computes for replica in self._living.values())
+
     def steps(self) -> dict[str, int]:
         return {name: replica.batch.steps for name, replica in self._living.items()}
 

@@ -15,6 +15,7 @@ from loadtest.twin.replica import Replica
 from loadtest.twin.request import Attempt, Request
 from loadtest.twin.scenario import Scenario
 from loadtest.twin.streaming import message_of, stream_of
+from loadtest.twin.way import Way
 from services.gateway.core import failover, streams
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.routing import Choice, Question, route
@@ -28,12 +29,14 @@ TICK_S = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """What a gateway works with: `replica` finds the living process of a name, if there is one."""
+    """What a gateway works with: `replica` finds the living process of a name, if there is one, and `computing` says
+    how many replicas take steps just now."""
 
     agenda: Agenda
     scenario: Scenario
     draw: random.Random
     replica: Callable[[str], Replica | None]
+    computing: Callable[[], int]
     on_over: Callable[[Request], None]
 
 
@@ -46,11 +49,7 @@ class Gateway:
         self._around = around
         self._agenda = around.agenda
         self._routing, self._streams = around.scenario.routing, around.scenario.streams
-        timing = around.scenario.timing
-        self._way_s = timing.gateway_s + timing.bus_s + timing.worker_s
-        self._free_at_s = 0.0
-        self._worker_free_at_s: dict[str, float] = {}
-        self._due_at_s: dict[str, float] = {}
+        self._way = Way(around.scenario.timing, around.draw, around.computing)
         self._incarnations: dict[str, str] = {}
         """Of each replica, the one that reported last."""
         self._answered: dict[str, list[str]] = {}
@@ -146,20 +145,7 @@ class Gateway:
         )  # fmt: skip
         self.fleet.sends(choice.replica_id).sent(attempt.id, request.tokens)
         self.by_replica.setdefault(choice.replica_id, {})[request] = None
-        self._agenda.at(self._due_s(choice.replica_id), self._arrive, attempt)
-
-    def _due_s(self, replica_id: str) -> float:
-        """When a request that is sent now will be there. None overtakes another one."""
-        timing = self._around.scenario.timing
-        due_s = self._agenda.now_s + self._way_s
-        if timing.in_line:
-            self._free_at_s = max(self._agenda.now_s, self._free_at_s) + timing.gateway_s
-            begun_s = max(self._free_at_s + timing.bus_s, self._worker_free_at_s.get(replica_id, 0.0))
-            due_s = self._worker_free_at_s[replica_id] = begun_s + timing.worker_s
-        if timing.jitter_s:
-            due_s += max(-self._way_s, self._around.draw.choice(timing.jitter_s))
-            due_s = self._due_at_s[replica_id] = max(due_s, self._due_at_s.get(replica_id, 0.0))
-        return max(due_s, self._agenda.now_s)
+        self._agenda.at(self._way.due_s(self._agenda.now_s, choice.replica_id), self._arrive, attempt)
 
     def _arrive(self, attempt: Attempt) -> None:
         if attempt.request.attempt is not attempt:

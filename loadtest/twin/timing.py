@@ -10,7 +10,8 @@ import msgspec
 
 class StepTable(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="linear"):
     """A step with `rows` rows and `prefill` prompt tokens takes base + rows × row + adapters × adapter + prefill ÷
-    rate. `spread` is the standard deviation of a step as a share of its mean. Defaults are fleet A of the spec."""
+    rate. `spread` is the standard deviation of a step as a share of its mean, and of the steps that follow it as well:
+    what makes one slow does so for a while. Defaults are fleet A of the spec."""
 
     base_s: float = 0.050
     row_s: float = 0.0
@@ -73,6 +74,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     jitter_s: tuple[float, ...] = ()
     in_line: bool = False
     """Requests pass a gateway, and then a worker, one after the other: those that come together wait for each other."""
+    line_s: float | None = None
+    """Of requests that pass in line each begins its way so long after the one before it; None: `gateway_s`. They share
+    processors, and what is done for a request beside its way takes some."""
+    beside_s: float = 0.0
+    """A request's way is so much longer for each replica that computes as it begins, since that takes a processor."""
 
 
 def _segment(axis: Sequence[int], value: int) -> int:

@@ -61,7 +61,7 @@ class Twin:
         self.fleet = ReplicaFleet(ground, self.store, self.book)
         around = Around(
             agenda=self.agenda, scenario=scenario, draw=draws["route"], replica=self.fleet.living,
-            on_over=self._on_over,
+            computing=self.fleet.computing, on_over=self._on_over,
         )  # fmt: skip
         names = [f"gateway-{number + 1}" for number in range(scenario.gateways)]
         self.gateways = [Gateway(name, around) for name in names]

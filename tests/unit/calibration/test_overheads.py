@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from loadtest.calibration.fitting import lone
-from loadtest.calibration.overheads import Between, Overheads, fit_overheads, prefill_s, split
+from loadtest.calibration.overheads import Between, Overheads, fit_overheads, overhead_s, prefill_s, split
 from loadtest.twin.timing import MeasuredTable
 from tests.unit.calibration.engines import CHUNK_TOKENS, KnownTimes, seen_of
 
@@ -20,7 +20,8 @@ TABLE = MeasuredTable(
 
 
 def test_overheads_are_what_steps_do_not_explain() -> None:
-    found = fit_overheads(lone(seen_of(TIMES, requests=300, rate_per_s=1.0)), TABLE, CHUNK_TOKENS)
+    alone = lone(seen_of(TIMES, requests=300, rate_per_s=1.0))
+    found = fit_overheads([overhead_s(each, TABLE, CHUNK_TOKENS) for each in alone])
     assert found.mean_s == pytest.approx(TIMES.way_s + TIMES.relay_s, rel=0.1)
     assert sum(found.jitter_s) == pytest.approx(0.0, abs=1e-9)
     assert min(found.jitter_s) == pytest.approx(-0.002, rel=0.2)

@@ -10,6 +10,7 @@ import pytest
 from loadtest.calibration.hops import Hop
 from loadtest.calibration.measuring import Probed, Run
 from loadtest.calibration.reckoning import reckon
+from loadtest.calibration.seen import Seen
 from loadtest.calibration.text import lines
 from loadtest.calibration.ways import FirstTokens
 from loadtest.twin.__main__ import main
@@ -20,6 +21,7 @@ from loadtest.twin.timing import MeasuredTable
 from tests.unit.calibration.engines import CHUNK_TOKENS, KnownTimes, seen_of
 
 TIMES = KnownTimes()
+LINE_S, BESIDE_S = 0.020, 0.006
 HOPS_S = {"disk": 0.020, "ram": 0.010, "gpu": 0.030}
 BATCH = BatchShape(max_rows=8, chunk_tokens=CHUNK_TOKENS, kv_tokens=9_999)
 
@@ -28,11 +30,37 @@ BATCH = BatchShape(max_rows=8, chunk_tokens=CHUNK_TOKENS, kv_tokens=9_999)
 def measured() -> Measured:
     seen = seen_of(TIMES, requests=300, rate_per_s=2.0)
     ttft_s = sum(each.ttft_s or 0.0 for each in seen) / len(seen)
-    run = Run(alone=[], seen=seen, first_tokens=FirstTokens(count=300.0, sum_s=300.0 * (ttft_s - 0.003)))
+    run = Run(
+        alone=[], seen=seen, first_tokens=FirstTokens(count=300.0, sum_s=300.0 * (ttft_s - 0.003)),
+        volleys=[_volley()] * 3, beside=[_beside()] * 10,
+    )  # fmt: skip
     hops = [
         Hop(tier=tier, size_bytes=size, took_s=s + size / 1e8) for tier, s in HOPS_S.items() for size in (10, 10**6)
     ]
     return reckon([run], Probed(hops=hops, bus_s=0.0005, restart_s=3.0), BATCH, {"engine": "known"})
+
+
+def _lone(at_s: float, held_up_s: float, replica: str, tokens: int = 1) -> Seen:
+    """A short question to an idle replica, held up on its way."""
+    first_s = at_s + held_up_s + TIMES.way_s + TIMES.step_s(1, [2]) + TIMES.relay_s
+    return Seen(
+        request_id=f"{replica} {at_s + held_up_s}", adapter=0, planned_s=at_s, sent_s=at_s, first_s=first_s,
+        ended_s=first_s + (tokens - 1) * TIMES.step_s(1, []), outcome="ok", tier="gpu", replica=replica,
+        prompt_tokens=2, tokens=tokens, attempts=1,
+    )  # fmt: skip
+
+
+def _volley() -> list[Seen]:
+    return [_lone(0.0, at * LINE_S, "replica-0") for at in range(8)]
+
+
+def _beside() -> list[Seen]:
+    return [_lone(0.0, 0.0, "replica-0", tokens=100), _lone(0.5, BESIDE_S, "replica-1")]
+
+
+def test_what_requests_cost_each_other_is_found(measured: Measured) -> None:
+    assert measured.timing.line_s == pytest.approx(LINE_S, rel=0.05)
+    assert measured.timing.beside_s == pytest.approx(BESIDE_S, rel=0.1)
 
 
 def test_everything_that_was_planted_is_found(measured: Measured) -> None:
@@ -79,5 +107,6 @@ def test_what_was_found_is_said(measured: Measured) -> None:
     said = "\n".join(lines(measured))
     assert "step of 1 rows           11.0" in said
     assert "store to disk            20.00 ms and 100 MB/s" in said
+    assert "held up by another       20." in said
     assert "a replica restarts in    3.0 s" in said
     assert msgspec.json.encode(measured)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from loadtest.calibration.measuring import calibration_traffic
 from loadtest.calibration.stage import Customer
-from loadtest.calibration.traffic import ALONE_TOKENS, Tokenizing, asks, each_once, one_by_one
+from loadtest.calibration.traffic import (
+    ALONE_TOKENS,
+    VOLLEY,
+    Tokenizing,
+    asks,
+    beside_another,
+    each_once,
+    one_by_one,
+    volley,
+)
 from loadtest.workloads.calls import calls
 from shared.messages.desired import AdapterRecord
 
@@ -49,6 +58,21 @@ def test_everybody_is_asked_once_and_one_after_the_other() -> None:
     alone = one_by_one(CUSTOMERS, TOKENIZING, "alone")
     assert [len(ask.prompt) + 19 for ask in alone] == list(ALONE_TOKENS)
     assert {ask.key for ask in alone} == {"key-0", "key-1", "key-2"}
+
+
+def test_a_volley_is_one_moment_and_everybodys() -> None:
+    asked = [*volley(CUSTOMERS, TOKENIZING, "one"), *volley(CUSTOMERS, TOKENIZING, "two")]
+    assert {ask.at_s for ask in asked} == {0.0}
+    assert {(ask.adapter, ask.key) for ask in asked} == {(at, f"key-{at}") for at in range(3)}
+    assert len({ask.request_id for ask in asked}) == len({ask.prompt for ask in asked}) == 2 * VOLLEY
+
+
+def test_another_customer_asks_while_a_long_answer_is_given() -> None:
+    for run in range(10):
+        long, short = beside_another(CUSTOMERS, f"run-{run}")
+        assert long.key != short.key
+        assert long.at_s < short.at_s
+        assert long.max_tokens > 10 * short.max_tokens
 
 
 def test_a_prompt_is_never_empty() -> None:

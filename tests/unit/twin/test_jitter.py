@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 import msgspec
+import pytest
 
 from loadtest.twin.scenario import PoolShape, Scenario
 from loadtest.twin.timing import StepTable, Timing
@@ -15,8 +16,8 @@ STEADY = Timing(steps=StepTable(base_s=0.001), gateway_s=0.010, bus_s=0.0, worke
 UNSTEADY = msgspec.structs.replace(STEADY, jitter_s=(-0.008, 0.0, 0.008))
 
 
-def _ttfts_s(timing: Timing, apart_s: float, count: int = 200) -> list[float]:
-    calls = [Call(apart_s * at, 0, 0, 1, 1, 1, True) for at in range(count)]
+def _ttfts_s(timing: Timing, apart_s: float, count: int = 200, tokens: int = 1) -> list[float]:
+    calls = [Call(apart_s * at, 0, 0, 1, tokens, tokens, True) for at in range(count)]
     pool = PoolShape(replicas=1, slots=4, adapter_bytes=1_000)
     outcome = Twin(Scenario(calls=lambda: calls, customers=1, for_s=60.0, pools=(pool,), timing=timing)).run()
     assert outcome.broken == ()
@@ -44,3 +45,22 @@ def test_requests_that_come_together_wait_for_each_other_where_they_pass_in_line
     assert max(apart_s) - min(apart_s) < 0.001
     assert abs(apart_s[0] - together_s[0]) < 1e-9
     assert max(together_s) - min(together_s) > 18 * 0.010
+
+
+def test_how_long_a_request_holds_up_the_next_need_not_be_what_its_gateway_takes() -> None:
+    in_line = msgspec.structs.replace(STEADY, in_line=True)
+    held_up = msgspec.structs.replace(in_line, line_s=0.025)
+    assert _ttfts_s(held_up, 0.1) == pytest.approx(_ttfts_s(STEADY, 0.1))
+    first_s, *_, last_s = _ttfts_s(held_up, 0.0, count=20)
+    assert last_s == pytest.approx(first_s + 19 * 0.025)
+    at_once_s = _ttfts_s(msgspec.structs.replace(in_line, line_s=0.0), 0.0, count=20)
+    assert max(at_once_s) == pytest.approx(min(at_once_s))
+
+
+def test_the_way_is_longer_for_each_replica_that_computes() -> None:
+    slower = msgspec.structs.replace(STEADY, beside_s=0.007)
+    steady_s, slower_s = _ttfts_s(STEADY, 0.1, tokens=80), _ttfts_s(slower, 0.1, tokens=80)
+    alone_s, beside_s = _ttfts_s(slower, 0.1), _ttfts_s(slower, 0.05, tokens=80)
+    assert slower_s == pytest.approx(steady_s)
+    assert alone_s == pytest.approx(_ttfts_s(STEADY, 0.1))
+    assert beside_s[1:] == pytest.approx([beside_s[0] + 0.007] * (len(beside_s) - 1), abs=0.0015)

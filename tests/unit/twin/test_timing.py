@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from statistics import fmean, stdev
+
 import pytest
 
+from loadtest.twin.agenda import Agenda
+from loadtest.twin.batch import Batch
+from loadtest.twin.sequence import BatchShape, Sequence
 from loadtest.twin.timing import MeasuredTable, StepTable
 
 
@@ -36,3 +42,30 @@ def test_a_ragged_table_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="timing table"):
         MeasuredTable(rows=rows, prefill_tokens=prefill_tokens, mean_s=mean_s)
+
+
+def test_steps_are_slow_together_so_that_whole_answers_scatter_as_steps_do() -> None:
+    agenda = Agenda()
+    took_s: list[float] = []
+    began_s = [2.0 * at for at in range(400)]
+    batch = Batch(
+        BatchShape(), StepTable(base_s=0.010, prefill_tokens_per_s=1e9, spread=0.2), agenda,
+        lambda _, ended: took_s.extend(agenda.now_s % 2.0 for _ in ended), random.Random(1),
+    )  # fmt: skip
+    for at_s in began_s:
+        agenda.at(at_s, batch.submit, Sequence(None, 1, 20))
+    agenda.run(2.0 * len(began_s))
+    assert fmean(took_s) == pytest.approx(20 * 0.010, rel=0.03)
+    assert stdev(took_s) == pytest.approx(0.2 * 20 * 0.010, rel=0.1)
+
+
+def test_of_a_long_answer_slow_and_fast_steps_make_up_for_each_other() -> None:
+    agenda = Agenda()
+    ended_s: list[float] = []
+    batch = Batch(
+        BatchShape(), StepTable(base_s=0.010, prefill_tokens_per_s=1e9, spread=0.2), agenda,
+        lambda _, ended: ended_s.extend(agenda.now_s for _ in ended), random.Random(1),
+    )  # fmt: skip
+    agenda.at(0.0, batch.submit, Sequence(None, 1, 9_000))
+    agenda.run(1_000.0)
+    assert ended_s == [pytest.approx(9_000 * 0.010, rel=0.04)]

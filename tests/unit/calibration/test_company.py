@@ -1,0 +1,69 @@
+"""What requests in company cost each other, from what they saw."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from loadtest.calibration.company import ENOUGH, Met, fit_beside, fit_line, met
+from loadtest.calibration.seen import Seen
+from loadtest.twin.sequence import BatchShape
+from loadtest.twin.timing import MeasuredTable, Timing
+
+STEP_S, PROMPT_S, WAY_S = 0.001, 0.002, 0.002
+TABLE = MeasuredTable(rows=(1, 2), prefill_tokens=(0, 2), mean_s=((STEP_S, STEP_S + PROMPT_S),) * 2)
+TIMING = Timing(steps=TABLE, gateway_s=0.001, bus_s=0.0, worker_s=0.0, relay_s=0.001, in_line=True)
+SHAPE = BatchShape(chunk_tokens=512)
+
+
+def _seen(at: int, sent_s: float, ttft_s: float, lasts_s: float = 0.0, tokens: int = 1) -> Seen:
+    return Seen(
+        request_id=f"r{at}", adapter=at, planned_s=sent_s, sent_s=sent_s, first_s=sent_s + ttft_s,
+        ended_s=sent_s + ttft_s + lasts_s, outcome="ok", tier="gpu", replica=f"replica-{at % 2}", prompt_tokens=2,
+        tokens=tokens, attempts=1,
+    )  # fmt: skip
+
+
+def _volley(held_up_s: float) -> list[Seen]:
+    """Eight of one moment, each held up so long by the one before it, and none by a step."""
+    return [_seen(at, 0.0, WAY_S + at * held_up_s + STEP_S + PROMPT_S) for at in range(8)]
+
+
+def test_how_long_each_of_a_volley_holds_up_the_next_is_found() -> None:
+    assert fit_line([_volley(0.010)] * 3, TIMING, SHAPE) == pytest.approx(0.010, rel=0.01)
+
+
+def test_a_volley_that_the_machine_disturbed_does_not_count_for_more_than_another() -> None:
+    disturbed = [msgspec.structs.replace(each, first_s=9.0) for each in _volley(0.010)]
+    assert fit_line([_volley(0.010)] * 3 + [disturbed], TIMING, SHAPE) == pytest.approx(0.010, rel=0.01)
+
+
+def test_what_a_volley_waits_for_steps_is_no_line() -> None:
+    """All come while the first one's step is under way, and are computed in the next."""
+    slow = msgspec.structs.replace(TIMING, steps=msgspec.structs.replace(TABLE, mean_s=((0.050, 0.050),) * 2))
+    assert fit_line([[_seen(at, 0.0, WAY_S + 0.050) for at in range(8)]], slow, SHAPE) == pytest.approx(0.0, abs=0.0001)
+
+
+def test_without_a_volley_nothing_is_known() -> None:
+    assert fit_line([], TIMING, SHAPE) is None
+
+
+def test_who_computes_beside_a_request_is_seen() -> None:
+    long = _seen(0, 0.0, 0.010, lasts_s=1.0, tokens=100)
+    beside, after = _seen(1, 0.5, 0.012), _seen(3, 2.0, 0.007)
+    found = met([long, beside, after], TABLE, 512)
+    assert [each.beside for each in found] == [0, 1, 0]
+    assert [each.overhead_s for each in found] == pytest.approx([0.007, 0.009, 0.004])
+
+
+def test_what_a_replica_that_computes_costs_is_found() -> None:
+    found = [Met(overhead_s=0.004 + 0.002 * (at % 3), beside=at % 3) for at in range(9 * ENOUGH)]
+    assert fit_beside(found) == pytest.approx(0.002, rel=0.01)
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+def test_too_few_say_nothing(beside: int) -> None:
+    many = [Met(overhead_s=0.004 + 0.002 * beside, beside=beside)] * 50
+    few = [Met(overhead_s=0.004 + 0.002 * (1 - beside), beside=1 - beside)] * (ENOUGH - 1)
+    assert fit_beside(many + few) == 0.0
+    assert fit_beside(many + few + few) == pytest.approx(0.002)
