@@ -1,6 +1,6 @@
 """The stream of one answer: when its tokens came, and how it ended.
 
-What is between the first and the last token is counted in bytes and not looked into: a chunk that goes on says
+All tokens but the last are counted in bytes and not looked into: a chunk that goes on says
 `"finish_reason":null` once, and no text can say it, since its quotes would be escaped. Everything else is decoded.
 """
 
@@ -89,7 +89,7 @@ class Events:
         if self._keep:
             self._kept.append(payload)
         count = payload.count(b"\n\n")
-        if self.pieces and (payload.count(_GOES_ON) == count or payload.count(_GOES_ON_SPACED) == count):
+        if payload.count(_GOES_ON) == count or payload.count(_GOES_ON_SPACED) == count:
             self.pieces += count
             self.times_s.append(now_s)
         else:

@@ -10,7 +10,9 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from loadtest.driver.asking import Target, Wording
+from loadtest.driver.connection import Connection
 from loadtest.driver.planned import Planned
+from loadtest.driver.request import Request
 from loadtest.driver.running import Driver, Limits, drive
 from loadtest.driver.seen import Collected
 from tests.unit.driver.stage import WHOLE, Respond, Visit, at, chunk, chunked, gives, head, said, serving, sized
@@ -165,6 +167,20 @@ async def test_a_kept_connection_that_closes_as_it_is_used_is_no_failure_the_fir
 
     run = await load(tired, [*at(0.0, 0.0, 0.0)], Limits(most_streams=1))
     assert [one.outcome for one in run.seen] == ["ok"] * 3
+
+
+async def test_the_second_time_it_is_one() -> None:
+    """Whatever connection it gets: a request that ends every connection is sent twice and no more."""
+    driver, [planned] = Driver(Target(url="http://127.0.0.1:9"), Limits()), at(0.0)
+    request = Request(driver, planned, b"")
+    for _ in range(2):
+        kept = Connection(lambda _: None, lambda _: None)
+        kept.answers = 1
+        kept.ask = lambda written, answer, ended: None  # type: ignore[method-assign]
+        request.given(kept)
+        request.ended("cut off", "")
+    assert [one.outcome for one in driver.collected.seen] == ["cut off"]
+    await driver.pool.close()
 
 
 async def test_an_answer_has_its_time_and_no_more() -> None:
