@@ -173,7 +173,7 @@ class Gateway:
                 case Wait():
                     self._agenda.after(TICK_S, self._route, request)
                 case Reroute():
-                    request.trouble = action.reason
+                    request.trouble, request.chooses_since_s = action.reason, stream.since_s
                     self._go_on(request, stream)
                 case Fail():
                     self._over(request, action.refusal.code or "failed")

@@ -37,6 +37,8 @@ class Request:
     replica_id: str = ""
     pool_id: str = ""
     """Of the replica that was asked last; its own, as long as nobody was."""
+    chooses_since_s: float | None = None
+    """When its last attempt came to nothing."""
     broke_at_s: float | None = None
     """When its stream broke last, to go on elsewhere."""
     counted: int = 0

@@ -45,7 +45,8 @@ class Conversation:
         self.tokens = promised_tokens(chat, target.max_context_tokens)
         self.record = record
         self.outlet = Outlet(streaming=chat.stream)
-        self.stream = Stream(request_id=record.call_id, began_s=record.began_s, adapter=target.adapter)
+        began_s = record.began_s
+        self.stream = Stream(request_id=record.call_id, began_s=began_s, since_s=began_s, adapter=target.adapter)
         self.transcript = Transcript()
 
     def question(self) -> Question:

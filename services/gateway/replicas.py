@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.gateway.conversation import Desk
 from services.gateway.conversations import Conversations
 from services.gateway.core.frames import AskReplay, FrameOrder, Ordered
-from services.gateway.core.stream import Stream
+from services.gateway.core.stream import Phase, Stream
 from shared.messages.generation import Frame, Replayed
 from shared.messages.reports import ReplicaReport
 
@@ -26,7 +26,7 @@ class Replicas:
         self._desk.fleet.on_report(report, self._desk.clock.now_s())
 
         def is_lost(stream: Stream) -> bool:
-            return stream.incarnation not in ("", report.incarnation)
+            return stream.incarnation != report.incarnation
 
         self._conversations.break_off(
             report.replica_id, f"Replica {report.replica_id} restarted.", is_lost, died=True
@@ -67,9 +67,11 @@ class Replicas:
         if ordered.broken:
             incarnation = order.incarnation
             reason = f"Tokens of replica {order.replica_id} are lost: {ordered.broken}."
-            self._conversations.break_off(
-                order.replica_id, reason, lambda stream: stream.incarnation == incarnation, died=False
-            )
+
+            def is_concerned(stream: Stream) -> bool:
+                return stream.incarnation == incarnation and stream.phase is not Phase.ASKED
+
+            self._conversations.break_off(order.replica_id, reason, is_concerned, died=False)
 
     def _ask_again(self, order: FrameOrder, ask: AskReplay) -> None:
         self._desk.records.asked_replay()

@@ -22,7 +22,9 @@ def lost(stream: Stream, reason: str, policy: StreamPolicy, now_s: float) -> Ste
     """The replica died, perhaps of this request: after some of those nobody else is to die of it."""
     if stream.phase in (Phase.CHOOSING, Phase.DONE):
         return stream, ()
-    if stream.phase is not Phase.ASKED:
+    if stream.phase is Phase.ASKED:
+        stream = _untried(stream)  # nothing shows that it had the request: the process in its place may be asked
+    else:
         stream = msgspec.structs.replace(stream, dead=(*stream.dead, stream.replica_id))
     if len(stream.dead) >= policy.most_deaths:
         message = f"{len(stream.dead)} replicas were lost while they worked on this request, so no other is asked."
@@ -66,7 +68,7 @@ def elsewhere(stream: Stream, trouble: Trouble, policy: StreamPolicy, now_s: flo
         message = f"{len(stream.tried)} replicas could not take the request: {trouble.reason}"
         gone = refusal.unavailable(message, code=trouble.cause)
         return fail(stream, stream.last_refusal or gone, tell=trouble.tell)
-    chooses = msgspec.structs.replace(stream, phase=Phase.CHOOSING, trouble=trouble.reason)
+    chooses = msgspec.structs.replace(stream, phase=Phase.CHOOSING, since_s=now_s, trouble=trouble.reason)
     return chooses, (dropped, Reroute(cause=trouble.cause, reason=trouble.reason))
 
 

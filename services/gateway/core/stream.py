@@ -21,8 +21,8 @@ class Phase(StrEnum):
 
 
 class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Deadlines: `patience_s` until there is somebody to ask; of one attempt, `queued_s` for a sign of life and
-    `accept_s` for the adapter and a place in the engine; `first_token_s` over all attempts; `stall_s` between two
+    """Deadlines: `patience_s` until there is somebody to ask, each time; of one attempt, `queued_s` for a sign of life
+    and `accept_s` for the adapter and a place in the engine; `first_token_s` over all attempts; `stall_s` between two
     tokens. `most_attempts` replicas are asked, each once. A stream that breaks has all of this anew, for going on
     elsewhere; but a request on which `most_deaths` replicas were lost is not passed on."""
 
@@ -37,9 +37,10 @@ class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """`began_s` is when the request came, or when its stream broke that is to go on elsewhere; `since_s` when its
-    phase began or the last token came; `next_position` that of the next token, whoever produces it; `shown` whether
-    a token of this request has left for the client; `early` what came before Accepted did; `dead` the replicas that
-    were lost while they worked on it; `trouble` why the last attempt came to nothing."""
+    phase began or the last token came; `incarnation` the process of the replica that was asked, or that answered;
+    `next_position` that of the next token, whoever produces it; `shown` whether a token of this request has left for
+    the client; `early` what came before Accepted did; `dead` the replicas that were lost while they worked on it;
+    `trouble` why the last attempt came to nothing."""
 
     request_id: str
     began_s: float

@@ -23,13 +23,14 @@ def chosen(stream: Stream, choice: Choice | NoChoice, policy: StreamPolicy, now_
     if stream.phase is not Phase.CHOOSING:
         return stream, ()
     if isinstance(choice, NoChoice):
-        if choice.may_change and now_s - stream.began_s < policy.patience_s:
+        patient = now_s - stream.since_s < policy.patience_s and now_s - stream.began_s < policy.first_token_s
+        if choice.may_change and patient:
             return stream, (Wait(),)
         return fail(stream, stream.last_refusal or _nobody_left(stream, choice))
     attempt = stream.attempt + 1
     asked = msgspec.structs.replace(
-        stream, phase=Phase.ASKED, attempt=attempt, replica_id=choice.replica_id, incarnation="", since_s=now_s,
-        tried=(*stream.tried, choice.replica_id), early=(),
+        stream, phase=Phase.ASKED, attempt=attempt, replica_id=choice.replica_id, since_s=now_s,
+        incarnation=choice.incarnation, tried=(*stream.tried, choice.replica_id), early=(),
     )  # fmt: skip
     ask = Ask(
         replica_id=choice.replica_id, pool_id=choice.pool_id, bus_id=asked.bus_id, attempt=stream.attempt,

@@ -91,7 +91,7 @@ class Generation:
             if running.late(now_s):
                 await self._open.fail(running, f"no token came within {running.request.deadline_s:g} s", "deadline")
         for gateway_id in self._gateways.take_silent():
-            self._open.leave(gateway_id)
+            await self._open.leave(gateway_id)
 
     async def beat(self) -> None:
         """Every 0.5 s: the last frame number to whoever may have missed it."""

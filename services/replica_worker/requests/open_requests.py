@@ -71,12 +71,12 @@ class OpenRequests:
         else:
             await self.fail(running, reason)
 
-    def leave(self, gateway_id: str) -> None:
+    async def leave(self, gateway_id: str) -> None:
         """Nobody is there to receive what these requests produce. Should the gateway have lost the bus and not
         its life, then it finds out about their end when it comes back and sees the gap, and has them go on."""
         gone = [running for running in self if running.request.gateway_id == gateway_id]
         for running in gone:
-            self.stop(running, "cancelled", "the gateway was silent for too long")
+            await self.hand_on(running, "the gateway was silent for too long")
         _log.warning("a gateway is silent, its requests are ended", gateway_id=gateway_id, requests=len(gone))
 
     def stop(self, running: Running, reason: str, error: str | None = None) -> None:

@@ -146,3 +146,24 @@ def test_a_transcript_counts_characters_and_keeps_ids_small() -> None:
         transcript.add((151_935,), text)
     assert transcript.token_ids == (151_935,) * 3
     assert transcript.text_chars == len("Zoë👩‍🚀")
+
+
+def test_a_replica_that_restarts_before_it_said_a_word_may_be_asked_again() -> None:
+    life = Life()
+    life.choose("r0")
+    assert moved(life.lose()) == ("lost", True)
+    assert (life.stream.tried, life.stream.dead) == ((), ())
+
+
+def test_each_time_that_nobody_is_there_has_its_own_patience_and_all_of_them_together_end() -> None:
+    life = Life()
+    for attempt in range(1, 31):
+        life.choose("r0")
+        life.unanswered(attempt)
+        life.now_s += 1.9
+        assert life.take(streams.chosen(life.stream, NOBODY_YET, POLICY, life.now_s)) == (Wait(),)
+        life.now_s += 0.05
+    life.choose("r0")
+    life.unanswered(31)
+    life.now_s = 60.0
+    assert failure(life.take(streams.chosen(life.stream, NOBODY_YET, POLICY, life.now_s))).code == "no_replica"
