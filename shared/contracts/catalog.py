@@ -169,7 +169,7 @@ REPLICA_RESIDENCY: Channel[reports.Residency, Any] = Channel(
 GATEWAY_REPORT: Channel[reports.GatewayReport, Any] = Channel(
     name="gateway.report", kind=Kind.TELEMETRY, message=reports.GatewayReport, params=("gateway_id",),
     summary="A gateway's figures, every second, and thereby its lease on its requests.",
-    writers=(Service.GATEWAY,), readers=(_WORKERS, _AUTOSCALER, _CONSOLE),
+    writers=(Service.GATEWAY,), readers=(_GATEWAYS, _WORKERS, _AUTOSCALER, _CONSOLE),
 )  # fmt: skip
 GATEWAY_ACTIVITY: Channel[activity.GatewayActivity, Any] = Channel(
     name="gateway.activity", kind=Kind.TELEMETRY, message=activity.GatewayActivity, params=("gateway_id",),

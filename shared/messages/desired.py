@@ -40,17 +40,31 @@ class AliasRecord(msgspec.Struct, frozen=True, kw_only=True):
     split_salt: str = ""
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much may be asked for, over all gateways together. None: as much as there is. A minute is any 60 seconds,
+    not one by the clock; tokens are those of prompts and answers; `streams` is how many requests run at once."""
+
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    streams: int | None = None
+
+
 class ApiKeyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Stored under the SHA-256 of the key: the key itself is known to its owner alone."""
+    """Stored under the SHA-256 of the key: the key itself is known to its owner alone. Its `limits` hold besides those
+    of its tenant."""
 
     key_id: str
     tenant_id: str
     may_call_base: bool = False
+    limits: Limits = Limits()
 
 
 class TenantRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`limits` are of all keys of the tenant together, `weight` is its share of a replica for which others wait too."""
+
     tenant_id: str
     weight: float = 1.0
+    limits: Limits = Limits()
 
 
 class AdapterRecord(msgspec.Struct, frozen=True, kw_only=True):
