@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.endings import Endings
+from loadtest.twin.pace import Pace
 from loadtest.twin.rows import Rows
 from loadtest.twin.sequence import BatchShape, Sequence
 from loadtest.twin.timing import MeasuredTable, StepTable
@@ -23,8 +24,6 @@ from services.replica_worker.core.effect import probe_prompt
 PROBE_TOKENS = len(probe_prompt(vocabulary_size=32_000))
 """Of the probe that proves a load, in a row of its own beside the others."""
 
-_A_WHILE = 32
-"""Steps that are slow together: about as many as the answers have on which their spread is measured."""
 _TELLING = 4
 """Of steps alike so many count for what a step takes: more say nothing new."""
 
@@ -44,7 +43,6 @@ class Batch:
         self._table = steps
         self._agenda = agenda
         self._on_step = on_step
-        self._draw = draw
         self._endings = Endings(self.rows.running)
         self._probes: list[Callable[[], None]] = []
         self._probing: list[Callable[[], None]] = []
@@ -55,8 +53,7 @@ class Batch:
         """How many steps alike are under way; 0: the engine stands still."""
         self._began_s = 0.0
         self._step_s = 0.0
-        self._pace, self._paced_until = 1.0, 0
-        """By how much steps are slow just now, and until which step."""
+        self._pace = Pace(steps.spread, draw)
         self._round = 0
         self._one_by_one = False
         self._held_until_s = 0.0
@@ -136,7 +133,7 @@ class Batch:
     def _begin_soon(self) -> None:
         """Once all that happens at this moment has happened."""
         self._stretch = -1
-        self._paced_until = 0
+        self._pace.forget()
         self._agenda.soon(self._begin)
 
     def _begin(self) -> None:
@@ -154,16 +151,9 @@ class Batch:
         self._began_s = self._agenda.now_s
         self._step_s = self._table.step_s(len(rows.running), prefill_tokens, rows.adapters)
         if self._table.spread:
-            self._step_s *= self._pace_now()
-            self._stretch = min(self._stretch, self._paced_until - self._steps)
+            self._step_s *= self._pace.share(self._steps)
+            self._stretch = min(self._stretch, self._pace.steps_left(self._steps))
         self._plan_end()
-
-    def _pace_now(self) -> float:
-        """The share of a step's mean that it takes at present."""
-        if self._steps >= self._paced_until:
-            self._pace = max(0.1, 1.0 + self._draw.gauss(0.0, self._table.spread))
-            self._paced_until = self._steps + _A_WHILE
-        return self._pace
 
     def _plan_end(self) -> None:
         self._round += 1
