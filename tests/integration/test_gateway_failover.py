@@ -229,6 +229,17 @@ async def test_a_lost_frame_is_replayed_and_nobody_notices() -> None:
         assert [(ask.first, ask.last) for ask in replica.replays] == [(2, 2)]
 
 
+async def test_frames_that_come_twice_or_in_another_order_are_read_once_and_in_order() -> None:
+    async with gateway_world(None) as world, streaming(world) as (response, request):
+        replica = world.replicas[0]
+        for text in ("a", "b", "c", "d"):
+            await replica.frame(request.gateway_id, replica.token(request, text), lost=True)
+        await replica.send_again(request.gateway_id, 2, 1, 1, 4, 2, 3)
+        await replica.finish(request)
+        await replica.send_again(request.gateway_id, 4, 5)
+        assert "".join([text async for text in texts(response)]) == "abcd"
+
+
 async def test_a_lost_last_frame_is_noticed_by_the_heartbeat() -> None:
     async with gateway_world(None) as world:
         replica = world.replicas[0]

@@ -321,10 +321,13 @@ async def test_c82_a_gateway_that_stalls_and_a_bus_that_restarts_lose_and_repeat
         reading = asyncio.create_task(read_all(running.url, asked, pace))
         await pace.reach(10)
         threading.Event().wait(STALL_S)  # the fault itself: the gateway's loop stands still
-        await running.server.restart(kill=True)
+        await running.server.kill()
+        coming = asyncio.create_task(read_all(running.url, asked[:8]))
+        await running.server.start()
         assert not reading.done()
-        reads = await reading
+        reads, late = await reading, await coming
     assert reads == undisturbed
+    assert late == undisturbed[:8], "who comes while the bus restarts waits for it"
 
 
 def serve_forgetfully(environment: Mapping[str, str], log: Path) -> None:

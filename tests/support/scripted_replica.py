@@ -142,6 +142,11 @@ class ScriptedReplica:
         if not lost:
             await self._bus.publish(FRAME, frame, gateway_id, self.replica_id)
 
+    async def send_again(self, gateway_id: str, *numbers: int) -> None:
+        """These frames, in this order."""
+        for number in numbers:
+            await self._bus.publish(FRAME, self._frames[gateway_id][number - 1], gateway_id, self.replica_id)
+
     async def heartbeat(self, gateway_id: str) -> None:
         last = len(self._frames.get(gateway_id, []))
         beat = Frame(replica_id=self.replica_id, incarnation=self.incarnation, number=last)
