@@ -14,6 +14,7 @@ from services.console.leaves import group as _group
 from services.console.leaves import leaf as _leaf
 from services.console.leaves import number
 from services.console.leaves import plain as _plain
+from services.console.limit_arguments import add_limits
 from services.console.load_arguments import add_load
 from services.console.migrate_arguments import add_migrate
 from services.console.plan_arguments import add_plan
@@ -31,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     _adapters(commands)
     add_aliases(commands)
     _access(commands)
+    add_limits(commands)
     add_usage(commands)
     add_plan(commands)
     add_load(commands)

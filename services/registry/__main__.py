@@ -36,6 +36,7 @@ from services.registry.io.drafts import Drafts
 from services.registry.io.inspected import Inspected
 from services.registry.io.meters import Meters
 from services.registry.io.weights import WeightsSources
+from services.registry.limiting import Limiting
 from services.registry.precedence import Precedence
 from services.registry.registration.announcements import Announcements
 from services.registry.registration.complaints import Complaints
@@ -94,6 +95,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         evaluating=evaluating(database, verdicts, clock),
         aliasing=aliasing,
         customers=Customers(database, clock),
+        limiting=Limiting(database, clock),
         base_models=BaseModels(database, clock),
         uploads=uploads,
         fleet=fleet,

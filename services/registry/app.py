@@ -15,6 +15,7 @@ from services.registry.deployment.aliasing import Aliasing
 from services.registry.fleet import Fleet
 from services.registry.gating.evaluating import Evaluating
 from services.registry.io.database import Database, DatabaseUnavailable
+from services.registry.limiting import Limiting
 from services.registry.precedence import Precedence
 from services.registry.registration.registrations import Registrations
 from services.registry.registration.uploads import Uploads
@@ -30,6 +31,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     evaluating: Evaluating
     aliasing: Aliasing
     customers: Customers
+    limiting: Limiting
     base_models: BaseModels
     uploads: Uploads
     fleet: Fleet

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from urllib.parse import quote
 
+from services.console.commands import limits
 from services.console.commands.output import Output
 from services.console.io.admin import Admin
 
@@ -19,7 +20,8 @@ def key_create(arguments: argparse.Namespace, admin: Admin, out: Output) -> None
 
 
 def key_list(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    out.rows(admin.every("/internal/keys", "keys"), _KEY_COLUMNS)
+    keys = admin.every("/internal/keys", "keys")
+    out.either(keys, [{**key, **key["limits"]} for key in keys], (*_KEY_COLUMNS, *limits.NAMES))
 
 
 def key_revoke(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
@@ -36,4 +38,6 @@ def tenant_create(arguments: argparse.Namespace, admin: Admin, out: Output) -> N
 
 
 def tenant_list(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    out.rows(admin.every("/internal/tenants", "tenants"), ("tenant_id", "weight"))
+    tenants = admin.every("/internal/tenants", "tenants")
+    rows = [{**tenant, **tenant["limits"]} for tenant in tenants]
+    out.either(tenants, rows, ("tenant_id", "weight", *limits.NAMES))

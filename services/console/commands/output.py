@@ -17,6 +17,10 @@ class Output:
     def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
         self._print(json.dumps(list(rows), indent=2) if self._as_json else table(rows, columns))
 
+    def either(self, record: object, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+        """The record for scripts, the rows that it comes to for people."""
+        self._print(json.dumps(record, indent=2) if self._as_json else table(rows, columns))
+
     def record(self, record: Any, sentence: str) -> None:
         self._print(json.dumps(record, indent=2) if self._as_json else sentence)
 

@@ -88,4 +88,5 @@ def _shown(key: StoredKey) -> dict[str, object]:
         "tenant_id": key.tenant_id,
         "may_call_base": key.may_call_base,
         "created_at_s": key.created_at_s,
+        "limits": key.limits,
     }

@@ -15,6 +15,7 @@ from services.registry.http import (
     customer_routes,
     evaluation_routes,
     fleet_routes,
+    limit_routes,
     migration_routes,
     probe_routes,
     usage_routes,
@@ -34,6 +35,7 @@ _TOPICS = (
     customer_routes,
     evaluation_routes,
     fleet_routes,
+    limit_routes,
     migration_routes,
     usage_routes,
 )
@@ -88,7 +90,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def _on_known(request: Request, error: Exception) -> Response:
-    problem = _PROBLEMS[type(error)](str(error).rstrip("."))
+    known = next(kind for kind in type(error).__mro__ if kind in _PROBLEMS)
+    problem = _PROBLEMS[known](str(error).rstrip("."))
     _log.warning("a request met trouble", code=problem.code, path=request.url.path, error=error)
     return error_answer(problem)
 

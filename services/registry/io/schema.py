@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Integer, MetaData
+from sqlalchemy import BigInteger, Column, Integer, MetaData
+
+from shared.messages.desired import Limits
 
 # Named, so that a migration can say which constraint it changes, whatever the database.
 METADATA = MetaData(
@@ -16,3 +18,8 @@ METADATA = MetaData(
 
 # SQLite numbers rows by itself only in a column that is an INTEGER to the letter.
 ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def limits() -> tuple[Column[int], ...]:
+    """Columns of whoever has limits; NULL is none."""
+    return tuple(Column(name, BigInteger) for name in Limits.__struct_fields__)

@@ -18,7 +18,7 @@ from sqlalchemy import (
     true,
 )
 
-from services.registry.io.schema import METADATA, ROW_NUMBER
+from services.registry.io.schema import METADATA, ROW_NUMBER, limits
 
 TENANTS = Table(
     "tenants",
@@ -26,6 +26,7 @@ TENANTS = Table(
     Column("tenant_id", String(63), primary_key=True),
     Column("weight", Float, nullable=False),
     Column("created_at_s", Float, nullable=False),
+    *limits(),
 )
 
 API_KEYS = Table(
@@ -36,6 +37,7 @@ API_KEYS = Table(
     Column("tenant_id", ForeignKey("tenants.tenant_id"), nullable=False, index=True),
     Column("may_call_base", Boolean, nullable=False),
     Column("created_at_s", Float, nullable=False),
+    *limits(),
 )
 
 BASE_MODELS = Table(

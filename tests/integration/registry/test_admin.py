@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from shared.bus.memory import MemoryBroker
 from shared.bus.port import Ids
 from shared.contracts import catalog
+from shared.messages.desired import TenantRecord
 from shared.messages.operations import AskFleet, AskState, HoldResult, LoadAdapter, ReplicaState, UnloadAdapter
 from shared.messages.pools import pool_id
 from tests.support.adapter_files import BASE
@@ -105,11 +106,12 @@ async def test_an_alias_that_never_meant_anything_else_cannot_go_back(alone: Wor
 async def test_a_tenant_is_made_and_changed(alone: World) -> None:
     assert (await alone.admin.post("/internal/tenants", json={"tenant_id": "globex"})).status_code == 201
     changed = await alone.admin.post("/internal/tenants", json={"tenant_id": "globex", "weight": 2.5})
-    assert (changed.status_code, changed.json()) == (200, {"tenant_id": "globex", "weight": 2.5})
+    weighty = msgspec.to_builtins(TenantRecord(tenant_id="globex", weight=2.5))
+    assert (changed.status_code, changed.json()) == (200, weighty)
     again = await alone.admin.post("/internal/tenants", json={"tenant_id": "globex"})
-    assert (again.status_code, again.json()) == (200, {"tenant_id": "globex", "weight": 2.5})
+    assert (again.status_code, again.json()) == (200, weighty)
     listed = (await alone.admin.get("/internal/tenants")).json()["tenants"]
-    assert listed == [{"tenant_id": "acme", "weight": 1.0}, {"tenant_id": "globex", "weight": 2.5}]
+    assert [(tenant["tenant_id"], tenant["weight"]) for tenant in listed] == [("acme", 1.0), ("globex", 2.5)]
 
 
 async def test_base_models_are_listed_as_they_were_told(alone: World) -> None:
