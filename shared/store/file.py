@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar
 
 from shared.store import outside
-from shared.store.file_incoming import CHUNK_BYTES, Incoming, place_for_good
+from shared.store.file_incoming import CHUNK_BYTES, Incoming, place_for_good, remove_old
 from shared.store.port import Listed, ObjectMissing, StoreUnavailable, checked_key
 
 Given = ParamSpec("Given")
 T = TypeVar("T")
-_INCOMING = ".incoming"
 _SYNCS = 16
 
 
@@ -33,13 +32,14 @@ class FileStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._incoming = root / ".incoming"
         # Syncs take seconds on a busy disk: none of them may keep short work of others waiting for a thread.
         self._syncs = ThreadPoolExecutor(_SYNCS, thread_name_prefix="store-sync")
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
         """See ObjectStore. What `chunks` raises passes through, and nothing is visible then."""
         place = self._place(key)
-        incoming = Incoming(self._root / _INCOMING / secrets.token_hex(16))
+        incoming = Incoming(self._incoming / secrets.token_hex(16))
         try:
             await asyncio.to_thread(incoming.open)
             async for chunk in chunks:
@@ -83,7 +83,11 @@ class FileStore:
             file.close()
 
     async def exists(self, key: str) -> bool:
-        return await asyncio.to_thread(self._place(key).is_file)
+        """See ObjectStore."""
+        try:
+            return await asyncio.to_thread(self._place(key).is_file)
+        except OSError as error:
+            raise StoreUnavailable(f"object {key} cannot be looked at: {error}") from error
 
     async def version(self, key: str) -> str | None:
         """See ObjectStore."""
@@ -105,6 +109,13 @@ class FileStore:
             return await asyncio.to_thread(_listed, self._place(folder), folder, beginning)
         except OSError as error:
             raise StoreUnavailable(f"the store's folder {folder} cannot be read: {error}") from error
+
+    async def prune(self, folder: str, before_s: float) -> int:
+        """See ObjectStore. It is one place for all folders."""
+        try:
+            return await asyncio.to_thread(remove_old, self._incoming, before_s)
+        except OSError as error:
+            raise StoreUnavailable(f"what was left behind in the store cannot be removed: {error}") from error
 
     def _sync(self, work: Callable[Given, T], *given: Given.args, **more: Given.kwargs) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._syncs, partial(work, *given, **more))

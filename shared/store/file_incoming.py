@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import os
+import stat
 import threading
 from pathlib import Path
 from typing import BinaryIO
@@ -74,6 +75,21 @@ def place_for_good(file: Path, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     file.replace(place)
     _sync_folder(place.parent)
+
+
+def remove_old(folder: Path, before_s: float) -> int:
+    """Remove the files in it that nobody has written to since; how many those were. Blocking. Raises OSError.
+
+    No name is used twice: one that has become an object meanwhile is not there, and one that is still being written
+    cannot become an object any more."""
+    removed = 0
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode) and found.st_mtime < before_s:
+                path.unlink()
+                removed += 1
+    return removed
 
 
 def _sync_folder(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+WEIGHTS_FOLDER = "adapters"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
@@ -72,10 +73,15 @@ class ObjectStore(Protocol):
         """The objects right below `folder` (a key) whose names begin so, in order of their keys. For folders of
         thousands, not of millions. Raises StoreUnavailable."""
 
+    async def prune(self, folder: str, before_s: float) -> int:
+        """Remove what puts into this folder left behind that were killed before then (seconds since 1970, by the
+        store's clock); how many those were. No object is touched, and a put that only took so long fails as a
+        whole. Raises StoreUnavailable."""
+
 
 def weights_key(digest: str) -> str:
     """Where the weights file with this SHA-256 lives."""
-    return f"adapters/{digest}.safetensors"
+    return f"{WEIGHTS_FOLDER}/{digest}.safetensors"
 
 
 def checked_key(key: str) -> str:

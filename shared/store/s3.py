@@ -20,12 +20,12 @@ from shared.store.access import S3Access
 from shared.store.patience import USUAL_PATIENCE, Patience
 from shared.store.port import Listed, ObjectMissing, checked_key
 from shared.store.s3_download import Download
-from shared.store.s3_errors import FAILURES, explained, passes, status_of
+from shared.store.s3_errors import FAILURES, explained, passes
+from shared.store.s3_requests import abort_begun, copy, etag
 from shared.store.s3_upload import Upload
 
 T = TypeVar("T")
 _THREADS = 16
-_NOT_SERVED = (400, 405, 501)
 
 
 class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class S3Store:
     async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
         """See ObjectStore. What `chunks` raises passes through, and nothing is visible then.
 
-        Parts that nobody takes back, as after a kill, stay invisible and are for the bucket's lifecycle rule.
+        Parts that nobody takes back, as after a kill, stay invisible until they are pruned.
         After StoreUnavailable the whole object may be visible all the same, if only the last answer was lost.
         """
         upload = Upload(self._client, self._place(key))
@@ -111,7 +111,7 @@ class S3Store:
         version = await self.version(key)
         if version is None:
             raise ObjectMissing(f"there is no object {key}")
-        if not await self._ask(partial(self._copy, self._place(key), self._place(to), version), key):
+        if not await self._ask(partial(copy, self._client, self._place(key), self._place(to), version), key):
             await self.put(to, self.read(key), digest)
         await self.delete(key)
 
@@ -125,19 +125,13 @@ class S3Store:
             self._threads.submit(download.close)  # it may have to wait for a link that is silent
 
     async def exists(self, key: str) -> bool:
-        # Not by HEAD: its answer has no body to tell a missing bucket from a missing object.
-        first_byte = {**self._place(key), "Range": "bytes=0-0"}
-        try:
-            await self._ask(lambda: self._peek(first_byte), key)
-        except ObjectMissing:
-            return False
-        return True
+        """See ObjectStore."""
+        return await self.version(key) is not None
 
     async def version(self, key: str) -> str | None:
         """See ObjectStore."""
-        first_byte = {**self._place(key), "Range": "bytes=0-0"}
         try:
-            return await self._ask(lambda: self._peek(first_byte), key)
+            return await self._ask(partial(etag, self._client, self._place(key)), key)
         except ObjectMissing:
             return None
 
@@ -159,34 +153,16 @@ class S3Store:
                 return found
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
+    async def prune(self, folder: str, before_s: float) -> int:
+        """See ObjectStore. What counts is when a put began; small ones leave nothing."""
+        return await self._ask(partial(abort_begun, self._client, self._place(folder), before_s), folder)
+
     def _looked_at(self, one: dict[str, Any]) -> Listed:
         key = str(one["Key"]).removeprefix(self._prefix)
         return Listed(key=key, size_bytes=int(one["Size"]), modified_at_s=one["LastModified"].timestamp())
 
     def _place(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
-
-    def _peek(self, first_byte: dict[str, str]) -> str:
-        """The object's ETag."""
-        try:
-            answer = self._client.get_object(**first_byte)
-            answer["Body"].read()
-        except FAILURES as error:
-            if status_of(error) != 416:  # an empty object has no first byte, and is there
-                raise
-            return ""
-        return str(answer.get("ETag", ""))
-
-    def _copy(self, place: dict[str, str], to: dict[str, str], version: str) -> bool:
-        """False for a server that does not copy, or not so much at once."""
-        unchanged = {"CopySourceIfMatch": version} if version else {}
-        try:
-            self._client.copy_object(**to, CopySource=place, **unchanged)
-        except FAILURES as error:
-            if status_of(error) in _NOT_SERVED:
-                return False
-            raise
-        return True
 
     async def _ask(self, request: Callable[[], T], key: str) -> T:
         """Raises the port's exceptions, and what `request` raises by itself."""

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from botocore.exceptions import ClientError, ResponseStreamingError
+from botocore.exceptions import ClientError
 
 from shared.store.port import DigestMismatch
 from shared.store.s3_errors import code_of
+from shared.store.s3_requests import told
 
 PART_BYTES = 8 << 20
 """All that is held in memory. S3 takes 10,000 parts: 80 GB."""
@@ -64,7 +65,7 @@ class Upload:
 
     def _send_part(self) -> None:
         if self._upload_id is None:
-            self._upload_id = _told(self._client.create_multipart_upload(**self._place), "UploadId")
+            self._upload_id = told(self._client.create_multipart_upload(**self._place), "UploadId")
         number = len(self._parts) + 1
         answer = self._client.upload_part(
             **self._place, UploadId=self._upload_id, PartNumber=number, Body=bytes(self._buffer)
@@ -78,7 +79,7 @@ class Upload:
             answer = self._client.complete_multipart_upload(
                 **self._place, UploadId=upload_id, MultipartUpload={"Parts": self._parts}
             )
-            _told(answer, "ETag")
+            told(answer, "ETag")
         except ClientError as error:
             # The first attempt may have worked and only its answer been lost.
             if not (again and code_of(error) == "NoSuchUpload" and self._is_there()):
@@ -86,10 +87,3 @@ class Upload:
 
     def _is_there(self) -> bool:
         return int(self._client.head_object(**self._place)["ContentLength"]) == self._size_bytes
-
-
-def _told(answer: Mapping[str, Any], name: str) -> str:
-    """An answer whose body was cut off is no answer: S3 says 200 before it knows."""
-    if name not in answer:
-        raise ResponseStreamingError(error=f"the answer ended before {name}")
-    return str(answer[name])

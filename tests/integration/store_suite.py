@@ -183,6 +183,11 @@ class StoreSuite:
         assert all(one.modified_at_s > 1e9 for one in found)
         assert [one.key for one in await store.listed("parts")] == ["parts/a-1", "parts/a-2", "parts/b-2"]
 
+    async def test_what_is_whole_is_left_alone_by_whoever_clears_up(self, store: ObjectStore) -> None:
+        keys = [await put(store, payload) for payload in (b"", SMALL, LARGE)]
+        assert await store.prune("adapters", before_s=1e10) == 0
+        assert [len(await read_all(store, key)) for key in keys] == [0, len(SMALL), len(LARGE)]
+
     async def test_a_reader_keeps_the_object_it_began_with(self, store: ObjectStore) -> None:
         payload = bytes(3 << 20)
         key = await put(store, payload)

@@ -20,10 +20,12 @@ from services.registry.io.inspected import UPLOADS_FOLDER, Inspected, upload_key
 from shared.messages.identity import is_digest
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
-from shared.store.port import DigestMismatch, ObjectStore, StoreUnavailable, weights_key
+from shared.store.port import WEIGHTS_FOLDER, DigestMismatch, ObjectStore, StoreUnavailable, weights_key
 
 PART_BYTES = 1 << 20
 """All of an upload that is held in memory, and the most that has to be sent twice."""
+_LONGEST_PUT_S = 86400.0
+"""What has been on its way into the store for longer was killed."""
 
 _log = get_logger(__name__)
 
@@ -70,13 +72,14 @@ class Uploads:
         if not is_digest(digest):
             return _no_digest()
         draft = self._drafts.new(digest)
+        outcome: str | Denied
         try:
             if start and not await asyncio.to_thread(draft.resume, start):
                 return _elsewhere(await asyncio.to_thread(self._drafts.reach, digest))
             rest = await _fill(draft, chunks)
-            if not draft.size_bytes:
-                return await self._keep_small(digest, rest)
-            outcome = await self._keep(digest, draft)
+            outcome = await (self._keep(digest, draft) if draft.size_bytes else self._keep_small(digest, rest))
+        except DigestMismatch as error:
+            outcome = _another_file(error)
         finally:
             await asyncio.to_thread(draft.close)
         await self.discard(digest)
@@ -102,19 +105,19 @@ class Uploads:
             await self._store.delete(key)
         if drafts or old:
             _log.info("uploads were forgotten that nobody came back for", not_whole=drafts, whole=len(old))
+        folders = (UPLOADS_FOLDER, WEIGHTS_FOLDER)
+        if killed := sum([await self._store.prune(folder, now_s - _LONGEST_PUT_S) for folder in folders]):
+            _log.info("what was killed on its way into the store was removed", count=killed)
 
-    async def _keep(self, digest: str, draft: Draft) -> str | Denied:
+    async def _keep(self, digest: str, draft: Draft) -> str:
         if draft.digest != digest:
-            return _mismatch(f"The SHA-256 of the bytes is {draft.digest}, not {digest}.")
+            raise DigestMismatch(f"the SHA-256 of the bytes is {draft.digest}, not {digest}")
         await self._store.adopt(upload_key(digest), draft.path, digest)
         await self._inspected.note(digest, draft)
         return _uri(digest)
 
-    async def _keep_small(self, digest: str, content: bytes) -> str | Denied:
-        try:
-            await self._store.put(upload_key(digest), _whole(content), digest)
-        except DigestMismatch as error:
-            return _mismatch(f"{error}.")
+    async def _keep_small(self, digest: str, content: bytes) -> str:
+        await self._store.put(upload_key(digest), _whole(content), digest)
         return _uri(digest)
 
     async def _is_whole(self, digest: str) -> bool:
@@ -154,7 +157,8 @@ def _no_digest() -> Denied:
     return Denied(kind="invalid", code="checksum_invalid", message=message, field="sha256")
 
 
-def _mismatch(message: str) -> Denied:
+def _another_file(error: DigestMismatch) -> Denied:
+    message = f"The upload is another file: {error}."
     return Denied(kind="invalid", code="checksum_mismatch", message=message, field="sha256")
 
 

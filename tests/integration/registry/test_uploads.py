@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from services.registry.registration.uploads import PART_BYTES
 from shared.runtime.clock import ManualClock
+from shared.store.file import FileStore
 from tests.support.adapter_files import announcement
 from tests.support.registry_errors import error_of
 from tests.support.registry_place import Place
@@ -89,6 +90,36 @@ async def test_bytes_with_another_checksum_are_all_forgotten(here: World) -> Non
     assert (await standing(here))["offset_bytes"] == 0
 
 
+async def test_a_small_file_sent_anew_leaves_nothing_of_an_earlier_attempt(here: World) -> None:
+    small = FILE[:5000]
+    path = f"/internal/uploads/{hashlib.sha256(small).hexdigest()}"
+
+    async def half() -> AsyncIterator[bytes]:
+        yield small[:1000]
+        raise ClientDisconnect
+
+    await here.admin.put(path, content=half())
+    assert list((here.folder / "store" / ".drafts").iterdir())
+    assert (await here.admin.put(path, content=small)).status_code == 201
+    assert stored(here) == [path.removeprefix("/internal/")]
+
+
+async def test_a_file_that_turns_out_another_one_when_it_is_copied_is_told_so(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that cannot take a file in as it is hashes it once more."""
+
+    async def copied(store: FileStore, key: str, file: Path, digest: str) -> int:
+        return await store.put(key, other(), digest)
+
+    async def other() -> AsyncIterator[bytes]:
+        yield b"another"
+
+    monkeypatch.setattr(FileStore, "adopt", copied)
+    assert error_of(await put(here, FILE), 422)["code"] == "checksum_mismatch"
+    assert stored(here) == []
+
+
 async def test_an_upload_cannot_go_on_after_a_gap(here: World) -> None:
     await put_half(here, FILE[:5000])
     answer = await put(here, FILE[6000:], 6000)
@@ -147,12 +178,14 @@ async def test_what_nobody_came_back_for_is_forgotten_after_a_day(place: Place) 
             os.utime(path, (clock.wall_s() - age_s,) * 2)
 
         day_s = 86400.0
-        came(draft, day_s - 10), came(upload, 2 * day_s)
+        killed = here.folder / "store" / ".incoming" / "of-a-put-that-was-killed"
+        killed.write_bytes(b"half")
+        came(draft, day_s - 10), came(killed, day_s - 10), came(upload, 2 * day_s)
         await here.registry.uploads.prune()
-        assert (draft.exists(), upload.exists()) == (True, True)
-        came(draft, day_s + 10)
+        assert (draft.exists(), killed.exists(), upload.exists()) == (True, True, True)
+        came(draft, day_s + 10), came(killed, day_s + 10)
         await here.registry.uploads.prune()
-        assert (draft.exists(), upload.exists()) == (False, True)
+        assert (draft.exists(), killed.exists(), upload.exists()) == (False, False, True)
         came(upload, 8 * day_s)
     async with place.registry(clock=clock):
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 import traceback
 from collections.abc import AsyncIterator
 
@@ -76,6 +77,23 @@ async def test_a_server_that_copies_gets_no_byte_twice(bucket: Bucket, monkeypat
     monkeypatch.setattr(S3Store, "put", None)
     await store.move("uploads/x", weights_key(digest_of(LARGE)), digest_of(LARGE))
     assert await read_all(store, weights_key(digest_of(LARGE))) == LARGE
+
+
+async def test_parts_that_a_killed_put_sent_are_removed_once_they_are_old(bucket: Bucket) -> None:
+    """And nobody else's: a bucket may have other writers."""
+    client, store = connect(bucket.server.access), bucket.store()
+
+    def begun(folder: str) -> dict[str, str]:
+        place = {"Bucket": BUCKET, "Key": f"{bucket.prefix}/{folder}/x"}
+        return {**place, "UploadId": client.create_multipart_upload(**place)["UploadId"]}
+
+    ours, other = begun("adapters"), begun("adapters-of-others")
+    assert await store.prune("adapters", time.time() - 3600) == 0
+    client.upload_part(**ours, PartNumber=1, Body=SMALL)
+    assert await store.prune("adapters", time.time() + 3600) == 1
+    client.upload_part(**other, PartNumber=1, Body=SMALL)
+    with pytest.raises(client.exceptions.NoSuchUpload):
+        client.upload_part(**ours, PartNumber=1, Body=SMALL)
 
 
 async def fail(store: S3Store) -> str:

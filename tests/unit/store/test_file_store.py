@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import sys
 import threading
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +19,19 @@ from shared.store.file_incoming import Incoming
 from shared.store.open import store_from_url
 from shared.store.port import DigestMismatch, ObjectStore, StoreUnavailable, weights_key
 from tests.integration.store_suite import SMALL, StoreSuite, chunks_of, digest_of, put, read_all
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from shared.store.file import FileStore
+
+async def endless():
+    while True:
+        yield bytes(1 << 20)
+        print("ready", flush=True)
+
+asyncio.run(FileStore(Path(sys.argv[1])).put("adapters/x", endless(), "a" * 64))
+"""
 
 
 @pytest.fixture
@@ -65,6 +80,35 @@ async def test_a_put_that_is_cancelled_while_its_file_is_opened_leaves_none(
         await putting
     go_on.set()
     assert await asyncio.to_thread(done.wait, 10)
+    assert files_below(tmp_path) == []
+
+
+async def test_what_kill_9_left_behind_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    writer = await asyncio.create_subprocess_exec(sys.executable, "-c", _WRITER, tmp_path, stdout=PIPE, cwd=root)
+    assert writer.stdout is not None
+    async with asyncio.timeout(30):
+        assert await writer.stdout.readline() == b"ready\n"
+        writer.kill()
+        await writer.communicate()
+    [left] = files_below(tmp_path)
+    store, ended_s = FileStore(tmp_path), (tmp_path / left).stat().st_mtime
+    assert await store.prune("adapters", before_s=ended_s) == 0
+    assert files_below(tmp_path) == [left]
+    key = await put(store, SMALL)
+    assert await store.prune("adapters", before_s=ended_s + 1) == 1
+    assert files_below(tmp_path) == [key]
+
+
+async def test_a_put_that_counted_as_killed_fails_as_a_whole(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield SMALL
+        assert await store.prune("adapters", before_s=1e12) == 1
+
+    with pytest.raises(StoreUnavailable):
+        await store.put(weights_key(digest_of(SMALL)), slow(), digest_of(SMALL))
     assert files_below(tmp_path) == []
 
 
@@ -179,6 +223,13 @@ async def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> No
 async def test_a_store_that_is_not_there_is_unavailable_rather_than_empty(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable):
         await read_all(FileStore(tmp_path / "unmounted"), "adapters/x")
+
+
+async def test_an_object_that_cannot_be_looked_at_is_not_a_missing_one(tmp_path: Path) -> None:
+    store, too_long = FileStore(tmp_path), "x" * 300
+    for look in (store.exists, store.version):
+        with pytest.raises(StoreUnavailable, match="cannot be looked at"):
+            await look(too_long)
 
 
 async def test_a_url_names_a_folder(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Body:
         self._pieces: list[bytes | Exception] = [content, error or b""]
         self.closed = False
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         piece = self._pieces.pop(0)
         if isinstance(piece, Exception):
             raise piece
@@ -124,6 +124,27 @@ async def test_an_upload_that_is_gone_at_its_first_completion_did_not_succeed() 
     with pytest.raises(StoreUnavailable, match="NoSuchUpload"):
         await store(client).put(KEY, chunks_of(payload), digest_of(payload))
     assert client.asked[-1][0] == "abort_multipart_upload"
+
+
+async def test_a_copy_that_nobody_confirms_is_made_again_before_what_was_copied_goes() -> None:
+    whole = {"CopyObjectResult": {"ETag": '"1"'}}
+    client = Client(answer(SMALL), {}, whole, {})
+    await store(client).move("uploads/x", KEY, digest_of(SMALL))
+    assert [name for name, _ in client.asked] == ["get_object", "copy_object", "copy_object", "delete_object"]
+    client = Client(answer(SMALL), {}, {})
+    with pytest.raises(StoreUnavailable):
+        await store(client).move("uploads/x", KEY, digest_of(SMALL))
+    assert "delete_object" not in [name for name, _ in client.asked]
+
+
+async def test_a_server_that_lists_no_parts_has_none_to_be_removed() -> None:
+    class Pages:
+        def paginate(self, **_: Any) -> Any:
+            raise refused("NotImplemented", 501)
+
+    client = Client(*[{}])
+    client.get_paginator = lambda _: Pages()  # type: ignore[attr-defined]
+    assert await store(client).prune("adapters", 1e10) == 0
 
 
 async def test_a_long_list_comes_in_pages() -> None:
