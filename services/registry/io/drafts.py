@@ -6,16 +6,16 @@ system lets go of that when the writer dies. So nobody can write to what the sto
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
 from services.registry.core.files.verify import FileFacts
+from services.registry.io.draft_files import held, remove_unused, sizes
 from services.registry.io.inspection import Inspection
 from shared.store.port import StoreUnavailable
 
@@ -35,19 +35,19 @@ class Drafts:
     def reach(self, digest: str) -> int:
         """How many bytes of a file are here."""
         with _told():
-            return max((size for _, size in _sizes(self._folder, f"{digest}.")), default=0)
+            return max((size for _, size in sizes(self._folder, f"{digest}.")), default=0)
 
     def forget(self, digest: str) -> None:
         """What nobody is writing to."""
         with _told():
-            for path, _ in _sizes(self._folder, f"{digest}."):
-                _remove_unused(path, lambda _: True)
+            for path, _ in sizes(self._folder, f"{digest}."):
+                remove_unused(path, lambda _: True)
 
     def prune(self, before_s: float) -> int:
         """Forget what nobody has written to since then (seconds since 1970); how many that were."""
         with _told():
-            found = [path for path, _ in _sizes(self._folder)]
-            return sum(_remove_unused(path, lambda file: os.fstat(file).st_mtime < before_s) for path in found)
+            found = [path for path, _ in sizes(self._folder)]
+            return sum(remove_unused(path, lambda file: os.fstat(file).st_mtime < before_s) for path in found)
 
 
 class Draft:
@@ -84,7 +84,7 @@ class Draft:
         with self._turn, _told():
             if self._closed:
                 return False
-            found = sorted((size, path) for path, size in _sizes(self.path.parent, f"{self._expected}."))
+            found = sorted((size, path) for path, size in sizes(self.path.parent, f"{self._expected}."))
             enough = [path for size, path in found if size >= size_bytes]
             return any(self._take_over(path, size_bytes) for path in enough) or self._copy(enough[:1], size_bytes)
 
@@ -102,7 +102,7 @@ class Draft:
                 self._file.close()
 
     def _take_over(self, path: Path, size_bytes: int) -> bool:
-        file = _held(path, os.O_RDWR)
+        file = held(path, os.O_RDWR)
         if file is None:
             return False
         if os.fstat(file.fileno()).st_size < size_bytes:  # somebody else has taken it over since
@@ -135,7 +135,7 @@ class Draft:
 
     def _begun(self) -> FileIO:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        while (file := _held(self.path, os.O_RDWR | os.O_CREAT)) is None:
+        while (file := held(self.path, os.O_RDWR | os.O_CREAT)) is None:
             pass  # somebody forgot it between its opening and its locking
         return file
 
@@ -144,45 +144,6 @@ def _state(file: FileIO) -> tuple[int, int]:
     """Another one after every change of its bytes that the system's clock can tell from the last."""
     now = os.fstat(file.fileno())
     return now.st_mtime_ns, now.st_size
-
-
-def _held(path: Path, how: int) -> FileIO | None:
-    """The file with its lock, or None if somebody else has it or it is not there (any more)."""
-    try:
-        file = FileIO(os.open(path, how | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+")
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The one who had it before may have given it to the store, or have removed it.
-        if os.path.samestat(os.fstat(file.fileno()), os.lstat(path)):
-            return file
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except BaseException:
-        file.close()
-        raise
-    file.close()
-    return None
-
-
-def _remove_unused(path: Path, if_so: Callable[[int], bool]) -> bool:
-    file = _held(path, os.O_RDWR)
-    if file is None:
-        return False
-    with file:
-        if wanted := if_so(file.fileno()):
-            path.unlink()
-        return wanted
-
-
-def _sizes(folder: Path, beginning: str = "") -> Iterator[tuple[Path, int]]:
-    """Of the files in it whose names begin so."""
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(beginning):
-                with suppress(FileNotFoundError):  # gone since
-                    yield Path(entry.path), entry.stat(follow_symlinks=False).st_size
 
 
 def _beginning(file: FileIO, size_bytes: int) -> Iterator[bytes]:

@@ -33,8 +33,8 @@ class Inspected:
     async def note(self, digest: str, draft: Draft) -> None:
         """Of a draft that the store has taken in, and that is still open. Raises StoreUnavailable."""
         facts, version = draft.facts(), await self._store.version(upload_key(digest))
-        if version is None or not _is_short(facts) or not draft.is_as_written():
-            return
+        if not version or not _is_short(facts) or not draft.is_as_written():
+            return  # a store that names no versions could not tell
         self._seen.pop(digest, None)
         self._seen[digest] = _Seen(facts=facts, version=version)
         if len(self._seen) > _MOST:

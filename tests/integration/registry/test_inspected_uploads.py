@@ -14,7 +14,7 @@ from services.registry.io import inspected
 from services.registry.io.inspected import upload_key
 from shared.messages.adapters import AdapterRegistered
 from shared.store.file import FileStore
-from shared.store.port import weights_key
+from shared.store.port import ObjectChanged, weights_key
 from tests.support.registry_errors import error_of
 from tests.support.registry_place import Place
 from tests.support.registry_world import World
@@ -121,6 +121,35 @@ async def test_a_file_that_was_put_in_its_place_is_caught(place: Place) -> None:
         other.rename(stored)
         refused = await here.post(announced)
         assert error_of(refused, 422)["code"] == "checksum_mismatch"
+
+
+async def test_a_store_that_names_no_versions_is_read(
+    place: Place, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unknown(store: FileStore, key: str) -> str:
+        return ""
+
+    monkeypatch.setattr(FileStore, "version", unknown)
+    async with place.registry() as here:
+        await here.prepare()
+        announced = await sent(here)
+        assert (await here.post(announced)).status_code == 201
+    assert read == [upload_key(announced.checksum)]
+
+
+async def test_an_upload_that_is_replaced_while_it_is_read_is_asked_for_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaced(store: FileStore, key: str, start: int = 0) -> AsyncIterator[bytes]:
+        raise ObjectChanged("it was replaced while it was read")
+
+    async with place.registry() as here:
+        await here.prepare()
+        announced = await sent(here)
+    async with place.registry() as here:
+        with monkeypatch.context() as planted:
+            planted.setattr(FileStore, "read", replaced)
+            assert error_of(await here.post(announced), 503)["code"] == "store_unavailable"
 
 
 async def test_only_the_last_few_are_remembered(place: Place, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

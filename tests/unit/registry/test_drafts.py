@@ -108,6 +108,19 @@ def test_what_is_being_written_is_not_forgotten(drafts: Drafts, draft: Draft, fo
     assert list(folder.iterdir()) == []
 
 
+def test_whatever_else_lies_in_the_folder_is_left_alone(drafts: Drafts, draft: Draft, folder: Path) -> None:
+    """As what a file system puts into its root, and what leads elsewhere."""
+    draft.close()
+    other = folder / "notes"
+    other.write_text("somebody else's")
+    (folder / "lost+found").mkdir()
+    (folder / f"{DIGEST}.{'a' * 16}").symlink_to(other)
+    assert not drafts.new(DIGEST).resume(1001)
+    assert drafts.prune(before_s=1e12) == 1
+    assert sorted(path.name for path in folder.iterdir()) == [f"{DIGEST}.{'a' * 16}", "lost+found", "notes"]
+    assert other.read_text() == "somebody else's"
+
+
 def test_nothing_is_written_after_the_end(drafts: Drafts, draft: Draft) -> None:
     """As by the last call of somebody who was cancelled."""
     draft.close()
