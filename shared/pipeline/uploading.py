@@ -12,7 +12,7 @@ import msgspec
 from shared.pipeline.door import Body, Door, Trying, in_words, passes, refusal, retry_after_s, told
 from shared.pipeline.outcome import Refused
 
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 20
 SMALL_BYTES = 1 << 20
 """To send so much again costs no more than to ask first whether it is there."""
 _MISMATCH, _ELSEWHERE = "checksum_mismatch", "upload_offset"
