@@ -24,7 +24,7 @@ class Incoming:
         self._path = path
         self._hash = hashlib.sha256()
         self._file: BinaryIO = io.BytesIO()
-        self._discarded = False
+        self._discarded = self._placed = False
         self._opening = threading.Lock()
 
     def open(self) -> None:
@@ -56,10 +56,13 @@ class Incoming:
             place_for_good(self._path, place)
         except OSError as error:
             raise StoreUnavailable(f"the store cannot be written: {error}") from error
+        self._placed = True
         return size_bytes
 
     def discard(self) -> None:
         """Leave nothing behind. After `finish` there is nothing, and this does nothing."""
+        if self._placed:
+            return
         with self._opening:
             self._discarded = True
         # A full disk fails the flush of the buffer as well, and what was buffered is not wanted.

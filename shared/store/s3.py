@@ -112,7 +112,8 @@ class S3Store:
         if version is None:
             raise ObjectMissing(f"there is no object {key}")
         if not await self._ask(partial(copy, self._client, self._place(key), self._place(to), version), key):
-            await self.put(to, self.read(key), digest)
+            async with contextlib.aclosing(self.read(key)) as chunks:  # type: ignore[type-var]
+                await self.put(to, chunks, digest)
         await self.delete(key)
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:

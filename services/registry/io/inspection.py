@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Protocol
 
 import msgspec
@@ -38,13 +39,14 @@ class Source(Protocol):
 async def inspect(weights: Source, largest_file_bytes: int) -> FileFacts:
     """Reading ends early at a file that is larger than allowed. What `weights` raises passes through."""
     reading = Inspection()
-    async for chunk in weights.chunks():
-        if len(chunk) <= _SMALL_BYTES:
-            reading.feed(chunk)
-        else:
-            await asyncio.to_thread(reading.feed, chunk)
-        if reading.size_bytes > largest_file_bytes:
-            return FileFacts(size_bytes=reading.size_bytes, config=weights.config)
+    async with aclosing(weights.chunks()) as chunks:  # type: ignore[type-var]
+        async for chunk in chunks:
+            if len(chunk) <= _SMALL_BYTES:
+                reading.feed(chunk)
+            else:
+                await asyncio.to_thread(reading.feed, chunk)
+            if reading.size_bytes > largest_file_bytes:
+                return FileFacts(size_bytes=reading.size_bytes, config=weights.config)
     return msgspec.structs.replace(reading.facts(), config=weights.config)
 
 

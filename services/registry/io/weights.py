@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Protocol
 
 from services.registry.core.files import sources
@@ -103,12 +104,14 @@ class _Upload:
     async def chunks(self) -> AsyncIterator[bytes]:
         read_bytes = 0
         try:
-            async for chunk in self._store.read(self._waiting):
-                read_bytes += len(chunk)
-                yield chunk
+            async with aclosing(self._store.read(self._waiting)) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    read_bytes += len(chunk)
+                    yield chunk
         except ObjectMissing:
-            async for chunk in self._store.read(self._final, read_bytes):
-                yield chunk
+            async with aclosing(self._store.read(self._final, read_bytes)) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    yield chunk
 
     async def take(self, wanted: Wanted) -> Judged:
         """As Weights says."""

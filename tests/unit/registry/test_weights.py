@@ -13,6 +13,7 @@ import pytest
 from services.registry.core.files.sources import PathSource, Prefixes
 from services.registry.io import weights_files
 from services.registry.io.inspected import Inspected, upload_key
+from services.registry.io.inspection import inspect
 from services.registry.io.source_unavailable import SourceUnavailable
 from services.registry.io.weights import WeightsSources
 from services.registry.io.weights_files import CHUNK_BYTES
@@ -50,6 +51,11 @@ async def refused(sources: WeightsSources, uri: str) -> str:
     found = await sources.open(uri)
     assert isinstance(found, Defect)
     return found.code
+
+
+def open_below(folder: Path) -> list[str]:
+    files = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return [file for file in files if file.startswith(str(folder))]
 
 
 async def chunk(payload: bytes) -> AsyncIterator[bytes]:
@@ -231,6 +237,21 @@ async def test_a_pipe_put_there_after_the_look_is_not_waited_for(sources: Weight
     os.mkfifo(inbox / "v1" / "adapter_model.safetensors")
     with pytest.raises(SourceUnavailable, match="no regular file"):
         await anext(found.chunks())
+
+
+@pytest.mark.parametrize("place", ["waiting", "final", "path"])
+async def test_what_is_given_up_in_the_middle_is_closed_at_once(
+    sources: WeightsSources, inbox: Path, tmp_path: Path, place: str
+) -> None:
+    (inbox / "v1.safetensors").write_bytes(FILE)
+    digest = hashlib.sha256(FILE).hexdigest()
+    key = weights_key(digest) if place == "final" else upload_key(digest)
+    await FileStore(tmp_path / "store").put(key, chunk(FILE), digest)
+    uri = f"upload:{digest}" if place != "path" else (inbox / "v1.safetensors").as_uri()
+    weights = await sources.open(uri)
+    assert not isinstance(weights, Defect)
+    assert (await inspect(weights, len(FILE) - 1)).header is None
+    assert open_below(tmp_path) == []
 
 
 async def test_a_large_file_is_read_in_chunks(sources: WeightsSources, inbox: Path) -> None:
