@@ -89,6 +89,7 @@ RULES = {
     "merged": "this replica has the adapter merged in",
     "merged_full": "this replica has the adapter merged in, and nobody else can take it",
     "warming": "nobody else can take it: a replica that still warms",
+    "warming_owner": "no owner is warm, and nobody else has it at hand: an owner that still warms",
     "spill_warming": "the rows of all others are taken: a replica that still warms",
     "random": "drawn by chance",
     "least_loaded": "the least loaded",

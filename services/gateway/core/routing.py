@@ -36,7 +36,7 @@ def route(fleet: Fleet, question: Question, policy: RoutingPolicy, now_s: float,
         return _by_rule(Contenders(merged, question.tokens, excluded, policy).lightest(free), "merged")
     if pools:
         contenders = Contenders(pools, question.tokens, excluded, policy)
-        if (contenders.full or not contenders.open()) and (choice := _by_who_warms(question, contenders)):
+        if choice := _by_who_warms(fleet, question, contenders, policy):
             return choice
         if contenders.open():
             return _open(fleet, question, contenders, policy, draw)
@@ -72,17 +72,32 @@ def _open(fleet: Fleet, question: Question, contenders: Contenders, policy: Rout
     return _by_rule(contenders.lightest(fitting), "least_loaded")
 
 
-def _by_who_warms(question: Question, contenders: Contenders) -> Choice | None:
-    """Nobody else can have the request, or not before a row is free: a replica that warms is spared no longer. The one
-    that has the adapter comes first, then the first in its ranking, which is to have it."""
-    spared, rule = contenders.spared(), "warming"
-    if contenders.open():
+def _by_who_warms(fleet: Fleet, question: Question, contenders: Contenders, policy: RoutingPolicy) -> Choice | None:
+    """A replica that warms is spared no longer if nobody else can have the request, or not before a row is free, or
+    only by fetching what an owner has to fetch anyway. The one that has the adapter comes first, then the first in its
+    ranking, which is to have it."""
+    spared, rule, adapter = contenders.spared(), "warming", question.adapter
+    if spared and contenders.open():
         spared, rule = [seat for seat in spared if seat.replica.requests < seat.replica.max_rows], "spill_warming"
-    if not spared or question.adapter is None:
+        if spared and not contenders.full:
+            at_home = _at_home(fleet, question, contenders, policy)
+            spared, rule = [seat for seat in spared if seat in at_home], "warming_owner"
+    if not spared or adapter is None:
         return _by_rule(contenders.lightest(spared), rule) if spared else None
-    adapter = question.adapter
     ranked = [seat for seat in contenders.pools[0].rankings.after(adapter.adapter_id, 0) if seat in spared]
     return _by_rule(min(ranked, key=lambda seat: seat.replica.tier(adapter) != "gpu"), rule)
+
+
+def _at_home(fleet: Fleet, question: Question, contenders: Contenders, policy: RoutingPolicy) -> Sequence[Seat]:
+    """The adapter's owners, if none of them can have the request but by warming, and nobody else has it at hand."""
+    if question.adapter is None or policy.strategy != "affinity":
+        return ()
+    pool, adapter = contenders.pools[0], question.adapter
+    count = fleet.owners(pool.pool_id, adapter.adapter_id)
+    owners = pool.rankings.first(adapter.adapter_id, count)[:count]
+    at_hand = (seat for tier in ("gpu", "ram") for seat in fleet.holders(pool, adapter, tier))
+    is_served = any(map(contenders.fits, owners)) or any(map(contenders.has_room, at_hand))
+    return () if is_served else owners
 
 
 def _by_rule(seat: Seat, rule: str) -> Choice:

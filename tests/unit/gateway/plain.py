@@ -134,7 +134,7 @@ def plain_route(
 ) -> tuple[str, str] | None:
     """The replica and the rule."""
     found = _plain_route(fleet, question, policy, now_s, draw)
-    if found is None or found[1] == "spill_warming" or not fleet.reports[found[0]][0].warming:
+    if found is None or found[1] in ("spill_warming", "warming_owner") or not fleet.reports[found[0]][0].warming:
         return found
     return found[0], "warming"
 
@@ -171,6 +171,10 @@ def _plain_route(
     busy = sum(facts.requests for facts in everybody) > policy.spill_above * sum(facts.rows for facts in everybody)
     mean = (sum(facts.load for facts in everybody) + tokens) / sum(facts.weight for facts in everybody)
     fit = [f for f in contenders if not (policy.bounded and busy) or after(f) <= policy.bound * mean]
+    if spared and policy.strategy == "affinity" and adapter is not None:
+        at_home = _plain_at_home(fleet, question, policy, fit)
+        if home := [facts for facts in spared if facts.replica_id in at_home]:
+            return _plain_spared(fleet, question, home), "warming_owner"
     if policy.strategy == "affinity" and adapter is None:
         return lightest.replica_id, "base"
     if not fit:
@@ -194,18 +198,32 @@ def _plain_spared(fleet: PlainFleet, question: Question, spared: list[Facts]) ->
     return min(spared, key=lambda facts: (facts.tier != "gpu", order.index(facts.replica_id))).replica_id
 
 
-def _plain_affinity(fleet: PlainFleet, question: Question, policy: RoutingPolicy, fit: list[Facts]) -> tuple[str, str]:
+def _plain_at_home(fleet: PlainFleet, question: Question, policy: RoutingPolicy, fit: list[Facts]) -> list[str]:
+    """The owners, if the request had to be fetched for by a stranger."""
+    order, count = _plain_ranking(fleet, question)
+    at_hand = [facts for facts in fit if facts.tier in ("gpu", "ram")]
+    if any(facts.replica_id in order[:count] for facts in fit):
+        return []
+    return [] if any(not policy.bounded or facts.requests < facts.rows for facts in at_hand) else order[:count]
+
+
+def _plain_ranking(fleet: PlainFleet, question: Question) -> tuple[list[str], int]:
+    """Everybody by rank, and how many are owners."""
     assert question.adapter is not None
     [pool_id] = question.pool_ids
-    adapter_id, tokens = question.adapter.adapter_id, question.tokens
+    count = fleet.owner_counts.get(pool_id, OwnerCount(pool_id=pool_id))
+    weights = {member.replica_id: member.weight for member in fleet.memberships[pool_id].members}
+    order = rank(question.adapter.adapter_id, weights)
+    return order, count.exceptions.get(question.adapter.adapter_id, count.owners)
+
+
+def _plain_affinity(fleet: PlainFleet, question: Question, policy: RoutingPolicy, fit: list[Facts]) -> tuple[str, str]:
+    tokens = question.tokens
 
     def after(facts: Facts) -> float:
         return (facts.load + tokens) / facts.weight
 
-    count = fleet.owner_counts.get(pool_id, OwnerCount(pool_id=pool_id))
-    owner_count = count.exceptions.get(adapter_id, count.owners)
-    weights = {member.replica_id: member.weight for member in fleet.memberships[pool_id].members}
-    order = rank(adapter_id, weights)
+    order, owner_count = _plain_ranking(fleet, question)
     own = order[:owner_count]
     owners = sorted(
         (facts for facts in fit if facts.replica_id in own), key=lambda facts: order.index(facts.replica_id)

@@ -24,7 +24,7 @@ OTHER = AdapterKey(adapter_id="globex-1", digest="c" * 64)
 WIDE = POOL.replace("r16", "r64")
 MERGED = merged_pool_id(POOL, ADAPTER.digest)
 POOLS = (POOL, POOL, POOL, WIDE, MERGED)
-UNBOUND = ("overloaded", "merged", "merged_full", "base", "warming", "spill_warming")
+UNBOUND = ("overloaded", "merged", "merged_full", "base", "warming", "warming_owner", "spill_warming")
 
 names = st.sampled_from(NAMES)
 adapters = st.sampled_from([ADAPTER, OTHER])
@@ -201,8 +201,8 @@ class Beside(RuleBasedStateMachine):
             if facts.replica_id == choice.replica_id
         ]
         assert facts.able
-        assert facts.usable or choice.rule in ("warming", "spill_warming")
-        assert not facts.warming or choice.rule in ("warming", "spill_warming")
+        assert facts.usable or choice.rule in ("warming", "warming_owner", "spill_warming")
+        assert not facts.warming or choice.rule in ("warming", "warming_owner", "spill_warming")
         everybody = [facts for facts in self.plain.facts(question.pool_ids, None, self.now_s) if facts.usable]
         busy = sum(each.requests for each in everybody) > policy.spill_above * sum(each.rows for each in everybody)
         if policy.bounded and busy and choice.rule not in UNBOUND:

@@ -91,3 +91,39 @@ def test_of_several_that_warm_the_one_that_has_it_or_is_to_have_it_is_taken() ->
     assert hall.chosen() == (ranking[0], "spill_warming")
     hall.seat(ranking[4], tier="gpu", **WARMS)
     assert hall.chosen() == (ranking[4], "spill_warming")
+
+
+def big_hall() -> tuple[Hall, list[str]]:
+    """One of six is warm, and no owner; the others by the adapter's ranking."""
+    hall = Hall()
+    for number in range(6):
+        hall.seat(f"r{number}", **WARMS)
+    [pool] = hall.fleet.pools((POOL,), 0.0)
+    ranking = [seat.replica_id for seat in pool.rankings.after(ADAPTER.adapter_id, 0)]
+    hall.report(ranking[5])
+    return hall, ranking
+
+
+def test_after_a_power_cut_nobody_fetches_for_owners_that_still_warm() -> None:
+    """The first to be warm would fetch everybody's adapters, and its own would have to go."""
+    hall, ranking = big_hall()
+    assert hall.chosen() == (ranking[0], "warming_owner")
+    assert hall.chosen(tried=(ranking[0],)) == (ranking[1], "warming_owner")
+    assert hall.chosen(tried=(ranking[0], ranking[1]))[0] == ranking[5]
+    hall.report(ranking[0], requests=8, **WARMS)
+    assert hall.chosen() == (ranking[1], "warming_owner")
+
+
+def test_who_has_it_at_hand_or_is_a_warm_owner_takes_it_from_owners_that_warm() -> None:
+    hall, ranking = big_hall()
+    hall.seat(ranking[5], tier="ram")
+    assert hall.chosen() == (ranking[5], "spill_ram")
+    hall, ranking = big_hall()
+    hall.report(ranking[1])
+    assert hall.chosen() == (ranking[1], "first")
+
+
+def test_only_affinity_knows_owners() -> None:
+    hall, ranking = big_hall()
+    hall.policy = RoutingPolicy(strategy="least_loaded")
+    assert hall.chosen() == (ranking[5], "least_loaded")
