@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from services.placement.core.trace import Answers, Trace, answers_of, fade
+from services.placement.core.trace import Answers, Trace, answers_of, fade, left_now
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
 
 _MADE_GOOD = 5
@@ -31,7 +31,8 @@ _NOTHING_PER_S = 1e-5
 
 
 class DemandPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever had `loud_tokens_per_s` by the short memory when it was last heard of is kept in a list of its own."""
+    """Whoever has `loud_tokens_per_s` by the short memory is kept in a list of its own, and stays there for a little
+    longer."""
 
     half_life_s: float = 4.0
     long_half_life_s: float = 300.0
@@ -70,12 +71,13 @@ def fold(demand: Demand, message: GatewayActivity, now_s: float, policy: DemandP
         known = traces.get(pool_id, {})
         pushed = push.pushed(known, activity)
         traces[pool_id] = {**known, **pushed}
-        loud[pool_id] = _loud_after(loud.get(pool_id, {}), pushed, policy)
+        quieter = {name: trace for name, trace in loud.get(pool_id, {}).items() if name not in pushed}
+        loud[pool_id] = quieter | _loud(pushed, now_s, policy)
         answers[pool_id] = _answers_after(answers.get(pool_id, Answers()), known, pushed)
     voices = {**demand.voices, message.gateway_id: Voice(message.sequence, now_s)}
     if demand.messages % _CLEARED_EVERY == _CLEARED_EVERY - 1:
-        traces = {pool_id: _cleared(found, now_s, policy) for pool_id, found in traces.items()}
-        loud = {pool_id: _loud_after({}, found, policy) for pool_id, found in traces.items()}
+        traces = _cleared(traces, now_s, policy)
+        loud = {pool_id: _loud(found, now_s, policy) for pool_id, found in loud.items() if pool_id in traces}
         answers = {pool_id: answers_of(found.values()) for pool_id, found in traces.items()}
         voices = {name: voice for name, voice in voices.items() if now_s - voice.at_s < _REMEMBERED_S}
     return Demand(
@@ -96,10 +98,13 @@ def _answers_after(before: Answers, known: Mapping[str, Trace], pushed: Mapping[
     return Answers(before.tokens - gone.tokens + come.tokens, before.answers - gone.answers + come.answers)
 
 
-def _loud_after(before: Mapping[str, Trace], pushed: Mapping[str, Trace], policy: DemandPolicy) -> dict[str, Trace]:
-    quieter = {name: trace for name, trace in before.items() if name not in pushed}
-    louder = {name: trace for name, trace in pushed.items() if trace.tokens_per_s >= policy.loud_tokens_per_s}
-    return quieter | louder
+def _loud(traces: Mapping[str, Trace], now_s: float, policy: DemandPolicy) -> dict[str, Trace]:
+    """Who has faded below it comes above it again with a message alone."""
+    return {
+        name: trace
+        for name, trace in traces.items()
+        if trace.tokens_per_s * left_now(trace, now_s, policy.half_life_s) >= policy.loud_tokens_per_s
+    }
 
 
 def heard_share(demand: Demand, now_s: float, policy: DemandPolicy) -> float:
@@ -164,8 +169,15 @@ def _heard_after(demand: Demand, interval_s: float, now_s: float, policy: Demand
     return 1.0 - (1.0 - before) * fade(since_s, policy.long_half_life_s)
 
 
-def _cleared(traces: Mapping[str, Trace], now_s: float, policy: DemandPolicy) -> dict[str, Trace]:
-    return {name: trace for name, trace in traces.items() if _is_felt(trace, now_s, policy)}
+def _cleared(
+    traces: Mapping[str, Mapping[str, Trace]], now_s: float, policy: DemandPolicy
+) -> dict[str, Mapping[str, Trace]]:
+    """Those that are still felt, and the pools that have any."""
+    felt = {
+        pool_id: {name: trace for name, trace in found.items() if _is_felt(trace, now_s, policy)}
+        for pool_id, found in traces.items()
+    }
+    return {pool_id: found for pool_id, found in felt.items() if found}
 
 
 def _is_felt(trace: Trace, now_s: float, policy: DemandPolicy) -> bool:

@@ -7,11 +7,8 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from services.placement.core.demand import Demand, DemandPolicy
-from services.placement.core.trace import Answers, Trace, answers_per_s, fade
+from services.placement.core.trace import Answers, Trace, answers_per_s, fade, left_now
 from shared.messages.usage import BASE
-
-_DUE_S = 1.0
-"""The next message is due by then: until it is, the last one says how it is now."""
 
 _TRUSTED = 4.0
 """Requests count for at most so many times what was passed on, so that nobody gets a fleet by asking alone: demand
@@ -48,7 +45,7 @@ def asked(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy, only
     for name, trace in _may_ask(demand, pool_id, policy, only.at_least):
         left = fades.get(trace.at_s)
         if left is None:
-            left = fades[trace.at_s] = _TRUSTED * _faded(trace, now_s, policy)
+            left = fades[trace.at_s] = _TRUSTED * left_now(trace, now_s, policy.half_life_s)
         if trace.tokens_per_s * left >= only.at_least:
             found[name] = trace
     return {name: _rate(trace, usual_tokens, now_s, policy) for name, trace in found.items()}
@@ -57,10 +54,6 @@ def asked(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy, only
 def _may_ask(demand: Demand, pool_id: str, policy: DemandPolicy, at_least: float) -> Iterable[tuple[str, Trace]]:
     is_loud = at_least >= policy.loud_tokens_per_s * _TRUSTED
     return (demand.loud if is_loud else demand.traces).get(pool_id, {}).items()
-
-
-def _faded(trace: Trace, now_s: float, policy: DemandPolicy) -> float:
-    return fade(now_s - trace.at_s - _DUE_S, policy.half_life_s)
 
 
 def steady(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> dict[str, float]:
@@ -74,7 +67,7 @@ def steady(demand: Demand, pool_id: str, now_s: float, policy: DemandPolicy) -> 
 
 
 def _rate(trace: Trace, usual_tokens: float, now_s: float, policy: DemandPolicy) -> Rate:
-    short = _faded(trace, now_s, policy)
+    short = left_now(trace, now_s, policy.half_life_s)
     own, answers = trace.long_finished_per_s, answers_per_s(trace)
     tokens_own = trace.long_tokens_per_s / answers if answers > 0 else usual_tokens
     tokens_each = (tokens_own * own + usual_tokens * _ENOUGH_ANSWERS_PER_S) / (own + _ENOUGH_ANSWERS_PER_S)

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+_DUE_S = 1.0
+"""The next message is due by then: until it is, the last one says how it is now."""
+
 
 class Trace(msgspec.Struct, frozen=True):
     """The fading rates of one adapter as they were at `at_s`. The first two are the short memory's; `served` are
@@ -48,3 +51,8 @@ def answers_per_s(trace: Trace) -> float:
 def fade(age_s: float, half_life_s: float) -> float:
     """What is left of 1 after that long; a clock that was put back takes nothing away."""
     return math.exp2(-max(0.0, age_s) / half_life_s)
+
+
+def left_now(trace: Trace, now_s: float, half_life_s: float) -> float:
+    """What is left of each 1 of its short memory."""
+    return fade(now_s - trace.at_s - _DUE_S, half_life_s)

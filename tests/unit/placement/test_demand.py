@@ -110,6 +110,25 @@ def test_who_has_faded_is_forgotten() -> None:
     assert set(demand.traces[POOL]) == {"a"}
 
 
+def test_who_was_loud_once_is_not_looked_at_for_hours() -> None:
+    """Each adapter has one answer and is never asked for again: long memories last for an hour and more."""
+    demand = Demand()
+    for second in range(1, 1_001):
+        said_now = said(second, a=(2, 2, 500), **{f"once-{second}": (1, 1, 250)})
+        demand = fold(demand, said_now, float(second), POLICY)
+    assert len(demand.traces[POOL]) > 900
+    assert "a" in demand.loud[POOL]
+    assert len(demand.loud[POOL]) < 80
+
+
+def test_a_pool_that_is_gone_is_forgotten() -> None:
+    """Merged pools come and go with their customers."""
+    demand = fold(Demand(), said(1, a=(2, 2, 500)), 1.0, POLICY)
+    for second in range(2, 65):
+        demand = fold(demand, said(second), 10_000.0 + second, POLICY)
+    assert not {*demand.traces, *demand.loud, *demand.answers}
+
+
 def test_gateways_that_are_gone_are_forgotten() -> None:
     """Each rollout brings new names."""
     demand = Demand()
