@@ -34,7 +34,7 @@ class NeedPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """`heat` is how busy the adapter was when it came to this count."""
+    """`heat` is how busy the adapter was when it came to this count, or came down to it."""
 
     owners: int
     heat: int = 0
@@ -88,7 +88,7 @@ def _need(before: Need, shares: float, now_s: float, policy: NeedPolicy) -> Need
     since_s = now_s if before.less_since_s is None else before.less_since_s
     if now_s - since_s < policy.hold_s:
         return Need(before.owners, before.heat, since_s)
-    return Need(fewer, before.heat, now_s)
+    return Need(fewer, less_since_s=now_s)
 
 
 def _step_of(shares: float) -> int:

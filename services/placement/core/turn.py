@@ -71,12 +71,14 @@ def _kept(before: Mapping[str, int], after: Mapping[str, int]) -> Mapping[str, i
 
 
 def _needs(before: PoolMemory, now: PoolNow, policy: PoolPolicy) -> dict[str, Need]:
-    """Who comes to more owners than usual is known to be busy before anybody looks how busy everybody is."""
+    """Who comes to more owners than usual is known to be busy before anybody looks how busy everybody is; and who comes
+    to fewer of them, as busy as it is then."""
     found = needs.needed(before.needs, now.rates, now.share, now.now_s, policy.need)
     for name, need in found.items():
         if not need.heat and need.owners > policy.owners and name in now.rates:
             heat = max(1, class_of(None, now.rates[name].requests_per_s, policy.heat))
-            known = before.needs.get(name, _ONE).heat
+            was = before.needs.get(name, _ONE)
+            known = was.heat if need.owners > was.owners else 0
             found[name] = msgspec.structs.replace(need, heat=max(heat, known))
     return {name: need for name, need in found.items() if name in now.records}
 

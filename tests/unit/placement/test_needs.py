@@ -79,6 +79,14 @@ def test_the_noise_of_single_answers_hardly_moves_anything(shares: float, seed: 
     assert shares <= seen[-1] <= 2 * shares
 
 
+def test_how_busy_one_was_is_forgotten_with_the_count_that_it_had_then() -> None:
+    needs: Needs = {"a": Need(4, heat=9)}
+    for second in range(60):
+        needs = after(needs, float(second), 2.5 * SHARE)
+    assert needs["a"] == Need(4, heat=9, less_since_s=0.0)
+    assert after(needs, 60.0, 2.5 * SHARE)["a"] == Need(3, less_since_s=60.0)
+
+
 def test_counts_of_every_step_come_up_and_go_down_in_their_order() -> None:
     up = [owners(after({}, 0.0, SHARE * shares)) for shares in range(1, 33)]
     steps = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]

@@ -86,6 +86,10 @@ def swapped(shard: AssignmentShard, adapter_id: str) -> AssignmentShard:
     return msgspec.structs.replace(shard, adapters=tuple(adapters))
 
 
+def hottest(decision: Decision) -> int:
+    return max(each.heat for plan in decision.plans.values() for each in plan.adapters)
+
+
 def holders(stored: Stored) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for shard in stored.shards.values():
@@ -260,6 +264,22 @@ def test_owners_that_an_earlier_placement_gave_a_hot_adapter_stay_for_a_while_if
     later = on_tick(heir.memory, facts(181.0, names(6)), after(stored, heir), POLICY, 2)
     assert later.owner_counts[0].exceptions == {"a3": 4}
     assert any(reason.endswith("a3 has 4 owners instead of 6, for its traffic") for reason in later.reasons)
+
+
+def test_a_customer_that_was_hot_for_a_moment_and_stays_busy_is_as_hot_as_it_is() -> None:
+    peak, usual = (
+        asked_for(39, "a3", requests=requests, tokens=tokens) for requests, tokens in ((60, 2_000), (3, 1_000))
+    )
+    decision = on_tick(Memory(), facts(40.0, names(6), peak), Stored(), POLICY, 1)
+    heats = [hottest(decision)]
+    stored = after(Stored(), decision)
+    for now_s in range(50, 1_000, 10):
+        known = msgspec.structs.replace(facts(float(now_s), names(6), usual), real_s=40.0)
+        decision = on_tick(decision.memory, known, stored, POLICY, 1)
+        stored = after(stored, decision)
+        heats.append(hottest(decision))
+    assert decision.owner_counts[0].exceptions == {"a3": 3}
+    assert (heats[0], heats[-1]) == (13, 9), "60 requests a second, and 3"
 
 
 def test_a_slot_that_an_earlier_placement_gave_stays_where_it_is() -> None:
