@@ -23,7 +23,7 @@ class Activity:
         self._counts.began(request.pool_id, request.record.adapter_id)
 
     def first_token(self, request: Request, after_s: float) -> None:
-        self._counts.first_token(request.pool_id, after_s)
+        self._counts.first_token(request.pool_id, request.record.adapter_id, after_s)
 
     def ended(self, request: Request) -> None:
         if request.outcome == "ok":

@@ -18,9 +18,10 @@ from services.gateway.core.usage import UsageQueue
 from services.gateway.following import Audience, Following
 from services.gateway.io.chat_route import ChatRoute
 from services.gateway.io.http import application
+from services.gateway.io.meters import Meters, show_customers
 from services.gateway.io.protocol import prompt_protocol
 from services.gateway.post import Post
-from services.gateway.records import Records
+from services.gateway.records import Audit, Records
 from services.gateway.replicas import Replicas
 from services.gateway.routing import Routing
 from services.gateway.settings import PREFIX, Settings
@@ -33,6 +34,7 @@ from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.http_server import HttpServer
 from shared.runtime.metrics import Metrics
 from shared.runtime.service import Part, periodically, run_main, run_until_stopped
+from shared.ttft_by_customer import TtftByCustomer
 
 TICK_S = 0.1
 REPORT_S = 1.0
@@ -53,7 +55,10 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     post = Post(bus, gateway_id)
     usage = Usage(bus, clock, UsageQueue(gateway_id, chosen.usage), metrics)
     activity = Activity(gateway_id, chosen.activity, clock.now_s())
-    records = Records(metrics, usage.record, activity)
+    customers = TtftByCustomer(chosen.customers)
+    show_customers(metrics, customers, clock)
+    audit = Audit(meters=Meters(metrics), activity=activity, customers=customers)
+    records = Records(audit, usage.record)
     fleet = Fleet(chosen.fresh_s, chosen.quarantine)
     routing = Routing(fleet, chosen.routing, metrics, random.random, chosen.route_log_one_in)
     desk = Desk(

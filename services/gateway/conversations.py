@@ -164,14 +164,14 @@ class Conversations:
             self._cancels.tell(abandon.replica_id, abandon.bus_id, abandon.reason, self._desk.clock.now_s())
 
     def _open(self, conversation: Conversation, accepted: Accepted) -> None:
-        conversation.record.accepted(accepted)
+        self._desk.records.accepted(conversation.record, accepted)
         conversation.outlet.open(accepted)
 
     def _deliver(self, conversation: Conversation, deliver: Deliver) -> None:
-        record = conversation.record
+        record, now_s = conversation.record, self._desk.clock.now_s()
         if record.ttft_s is None:
-            self._desk.records.first_token(record, self._desk.clock.now_s())
-        self._desk.records.delivered(record, len(deliver.token_ids))
+            self._desk.records.first_token(record, now_s)
+        self._desk.records.delivered(record, len(deliver.token_ids), now_s)
         conversation.transcript.add(deliver.token_ids, deliver.text)
         conversation.outlet.put(deliver)
         if deliver.finish is not None:

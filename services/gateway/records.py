@@ -7,13 +7,14 @@ from collections.abc import Callable
 import msgspec
 
 from services.gateway.core.activity import Activity
-from services.gateway.core.refusal import Refusal
+from services.gateway.core.refusal import CLIENT_LEFT, Refusal
 from services.gateway.core.stream import Ask
-from shared.messages.generation import Accepted, Finish
+from services.gateway.io.meters import Meters
+from shared.messages.generation import Accepted, Finish, Usage
 from shared.messages.usage import UsageRecord
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
-from shared.runtime.metrics import Metrics
+from shared.ttft_by_customer import TtftByCustomer
 
 _log = get_logger(__name__)
 
@@ -39,6 +40,8 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     cached_tokens: int = 0
     tokens: int = 0
     ttft_s: float | None = None
+    last_token_s: float = 0.0
+    """When the last of them came; means nothing before the first."""
     outcome: str = ""
     reason: str = ""
 
@@ -51,32 +54,33 @@ class RequestRecord(msgspec.Struct, kw_only=True):
         self.prompt_tokens, self.cached_tokens = accepted.prompt_tokens, accepted.cached_tokens
 
 
-class Records:
-    """Counts since the start, and the figures that Prometheus scrapes. `leave_usage` gets the usage record of each
-    request that had a target, when it ends, and `activity` all that such requests do."""
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told of requests: Prometheus, and the two that follow what each customer asks for and waits."""
 
-    def __init__(self, metrics: Metrics, leave_usage: Callable[[UsageRecord], None], activity: Activity) -> None:
+    meters: Meters
+    activity: Activity
+    customers: TtftByCustomer
+
+
+class Records:
+    """Counts since the start. `leave_usage` gets the usage record of each request that had a target, when it ends."""
+
+    def __init__(self, audit: Audit, leave_usage: Callable[[UsageRecord], None]) -> None:
         self._leave_usage = leave_usage
-        self._activity = activity
+        self._meters = audit.meters
+        self._activity = audit.activity
+        self._customers = audit.customers
+        self.streams = audit.meters.streams
         self.requests = 0
         self.refused = 0
         self.tokens = 0
-        self.streams = metrics.gauge("streams", "Requests that are under way.")
-        self._requests = metrics.counter("requests_total", "Requests by how they ended.", ["outcome"])
-        self._ttft_s = metrics.histogram(
-            "ttft_seconds", "Time to first token by where the adapter was found.", ["tier"]
-        )
-        self._duration_s = metrics.histogram("request_seconds", "Time from a request to its end.", ["outcome"])
-        self._tokens = metrics.counter("tokens_total", "Tokens that were delivered.")
-        self._failovers = metrics.counter("failovers_total", "Requests sent to another replica, by cause.", ["cause"])
-        self._replays = metrics.counter("frame_replays_total", "Gaps in a replica's frames that were asked for again.")
 
     def turned_away(self, refusal: Refusal, request_id: str) -> None:
         """A request that never got as far as a replica."""
         _log.info("a request was turned away", request_id=request_id, status=refusal.status, reason=refusal.message)
         self.requests += 1
         self.refused += 1
-        self._requests.labels(outcome_of(refusal)).inc()
+        self._meters.turned_away(outcome_of(refusal))
 
     def refused_at_once(self, record: RequestRecord, refusal: Refusal, clock: Clock) -> None:
         """A request whose target is known, before anybody was asked; to be `turned_away` as well."""
@@ -93,18 +97,32 @@ class Records:
         """`record` still names the replica that the request leaves."""
         ids = {"request_id": record.request_id, "call_id": record.call_id, "replica_id": record.replica_id}
         _log.info("a request moves on to another replica", cause=cause, reason=reason, **ids)
-        self._failovers.labels(cause).inc()
+        self._meters.failed_over(cause)
 
     def asked_replay(self) -> None:
-        self._replays.inc()
+        self._meters.replayed()
+
+    def frame(self, lag_s: float) -> None:
+        """A frame came that was written `lag_s` ago."""
+        self._meters.frame(lag_s)
+
+    def accepted(self, record: RequestRecord, accepted: Accepted) -> None:
+        record.accepted(accepted)
+        self._meters.accepted(record.adapter_id, accepted.tier)
 
     def first_token(self, record: RequestRecord, now_s: float) -> None:
         record.ttft_s = now_s - record.began_s
-        self._ttft_s.labels(record.tier).observe(record.ttft_s)
-        self._activity.first_token(record.pool_id, record.ttft_s)
+        record.last_token_s = now_s
+        self._meters.first_token(record.tier, record.ttft_s)
+        self._activity.first_token(record.pool_id, record.adapter_id, record.ttft_s)
+        self._customers.first_token(record.adapter_id, record.ttft_s, now_s)
 
-    def delivered(self, record: RequestRecord, tokens: int) -> None:
-        record.tokens += tokens
+    def delivered(self, record: RequestRecord, tokens: int, now_s: float) -> None:
+        if tokens:
+            if record.tokens:
+                self._meters.gap(record.tier, now_s - record.last_token_s)
+            record.last_token_s = now_s
+            record.tokens += tokens
         self._activity.tokens(record.pool_id, record.adapter_id, tokens)
 
     def finished(self, record: RequestRecord, finish: Finish) -> None:
@@ -114,7 +132,10 @@ class Records:
 
     def failed(self, record: RequestRecord, refusal: Refusal) -> None:
         record.reason = refusal.detail or refusal.message
-        if record.ttft_s is None and refusal.heals:
+        if record.ttft_s is not None or refusal.code == CLIENT_LEFT:
+            return
+        self._meters.refused(outcome_of(refusal))
+        if refusal.heals:
             self._activity.refused(record.pool_id)
 
     def ended(self, record: RequestRecord, clock: Clock) -> None:
@@ -123,13 +144,20 @@ class Records:
         self.requests += 1
         self.refused += record.outcome not in ("stop", "length")
         self.tokens += record.tokens
-        self._requests.labels(record.outcome).inc()
-        self._duration_s.labels(record.outcome).observe(now_s - record.began_s)
-        self._tokens.inc(record.tokens)
+        self._measure(record, now_s)
         fields = {name: value for name, value in msgspec.structs.asdict(record).items() if not name.endswith("_s")}
         ttft_ms = None if record.ttft_s is None else round(record.ttft_s * 1000, 1)
         duration_ms = round((now_s - record.began_s) * 1000, 1)
         _log.info("a request ended", **fields, ttft_ms=ttft_ms, duration_ms=duration_ms)
+
+    def _measure(self, record: RequestRecord, now_s: float) -> None:
+        used = Usage(
+            prompt_tokens=record.prompt_tokens, completion_tokens=record.tokens, cached_tokens=record.cached_tokens
+        )
+        self._meters.ended(record.tier, record.outcome, now_s - record.began_s, used)
+        if record.ttft_s is not None and record.tokens > 1:
+            streamed_s = record.last_token_s - record.began_s - record.ttft_s
+            self._meters.per_token(record.tier, record.outcome, streamed_s / (record.tokens - 1))
 
 
 def outcome_of(refusal: Refusal) -> str:

@@ -11,6 +11,7 @@ from services.gateway.core.stream import StreamPolicy
 from services.gateway.core.usage import UsagePolicy
 from services.gateway.io.body import BodyLimits
 from shared.messages.identity import is_subject_token
+from shared.ttft_by_customer import TtftPolicy
 
 PREFIX = "LORAFLEET_GATEWAY_"
 _POSITIVE = (
@@ -98,6 +99,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def activity(self) -> ActivityPolicy:
         return ActivityPolicy(objective_ttft_s=self.objective_ttft_s)
+
+    @property
+    def customers(self) -> TtftPolicy:
+        return TtftPolicy(objective_s=self.objective_ttft_s)
 
     @property
     def quarantine(self) -> QuarantinePolicy:

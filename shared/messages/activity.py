@@ -14,6 +14,8 @@ class AdapterActivity(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     finished: int = 0
     tokens: int = 0
+    first_tokens: Mapping[int, int] = {}
+    """How many came in which bucket of `shared.latencies`."""
 
 
 class PoolActivity(msgspec.Struct, frozen=True, kw_only=True):

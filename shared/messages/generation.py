@@ -125,6 +125,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     number: int
     chunks: tuple[TokenChunk, ...] = ()
+    written_at_s: float = 0.0
+    """When the step was over, by the replica's wall clock; 0: not said. A replayed frame keeps it."""
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True):

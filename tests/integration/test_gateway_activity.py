@@ -12,6 +12,7 @@ import pytest
 
 from shared.bus.port import Ids
 from shared.contracts.catalog import GATEWAY_ACTIVITY
+from shared.latencies import bucket_of
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
 from shared.messages.generation import GenerateRequest
 from shared.messages.usage import BASE
@@ -19,6 +20,7 @@ from tests.support.gateway_world import ADAPTER, BASE_NAME, POOL, SETTINGS, Worl
 from tests.support.scripted_replica import Script, ScriptedReplica, says
 
 PATH = "/v1/chat/completions"
+AT_ONCE = bucket_of(0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +62,8 @@ async def test_its_activity_is_what_was_streamed() -> None:
             POOL: PoolActivity(
                 requests=3, first_tokens=3, tokens=6,
                 adapters={
-                    ADAPTER.adapter_id: AdapterActivity(requests=2, finished=2, tokens=4),
-                    BASE: AdapterActivity(requests=1, finished=1, tokens=2),
+                    ADAPTER.adapter_id: AdapterActivity(requests=2, finished=2, tokens=4, first_tokens={AT_ONCE: 2}),
+                    BASE: AdapterActivity(requests=1, finished=1, tokens=2, first_tokens={AT_ONCE: 1}),
                 },
             )
         }  # fmt: skip

@@ -40,6 +40,7 @@ class ScriptedReplica:
         self.cancelled: asyncio.Queue[Cancel] = asyncio.Queue()
         self.replays: list[Replay] = []
         self.forgets_frames = False
+        self.wall_s = 0.0
         self.tokens_in_flight = 0
         self.ready = True
         self._bus = bus
@@ -136,7 +137,8 @@ class ScriptedReplica:
         """One engine step's tokens; a `lost` frame is kept for replay and never arrives."""
         frames = self._frames.setdefault(gateway_id, [])
         frame = Frame(
-            replica_id=self.replica_id, incarnation=self.incarnation, number=len(frames) + 1, chunks=chunks
+            replica_id=self.replica_id, incarnation=self.incarnation, number=len(frames) + 1, chunks=chunks,
+            written_at_s=self.wall_s,
         )  # fmt: skip
         frames.append(frame)
         if not lost:

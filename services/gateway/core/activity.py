@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import msgspec
 
+from shared.latencies import bucket_of
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
 from shared.messages.usage import MOST_BUSY
 
@@ -22,10 +23,11 @@ class ActivityPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class _Adapter:
     """Counts of one adapter in one pool."""
 
-    __slots__ = ("finished", "requests", "tokens")
+    __slots__ = ("finished", "first_tokens", "requests", "tokens")
 
     def __init__(self) -> None:
         self.requests = self.finished = self.tokens = 0
+        self.first_tokens: dict[int, int] = {}
 
 
 class _Pool:
@@ -58,8 +60,10 @@ class Activity:
         """A request ended without a token because the fleet could not serve it in time."""
         self._pools[pool_id].refused += 1
 
-    def first_token(self, pool_id: str, ttft_s: float) -> None:
-        pool = self._pools[pool_id]
+    def first_token(self, pool_id: str, adapter_id: str, ttft_s: float) -> None:
+        pool, bucket = self._pools[pool_id], bucket_of(ttft_s)
+        counts = pool.adapters[adapter_id].first_tokens
+        counts[bucket] = counts.get(bucket, 0) + 1
         pool.first_tokens += 1
         pool.late_first_tokens += ttft_s > self._policy.objective_ttft_s
 
@@ -97,8 +101,9 @@ class Activity:
             : self._policy.most_adapters
         ]:
             named.setdefault(pool_id, {})[adapter_id] = AdapterActivity(
-                requests=adapter.requests, finished=adapter.finished, tokens=adapter.tokens
-            )
+                requests=adapter.requests, finished=adapter.finished, tokens=adapter.tokens,
+                first_tokens=adapter.first_tokens,
+            )  # fmt: skip
         return named
 
 

@@ -24,7 +24,7 @@ def abandon(stream: Stream, reason: str, *, tell: bool) -> Abandon:
 
 def left(stream: Stream, reason: str) -> Step:
     """Nobody reads any more."""
-    return fail(stream, refusal.failed(reason, code="client_left"), tell=True)
+    return fail(stream, refusal.failed(reason, code=refusal.CLIENT_LEFT), tell=True)
 
 
 def shut_down(stream: Stream) -> Step:

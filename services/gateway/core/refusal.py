@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
+from services.gateway.core.allowance import Denial
 from shared.messages.generation import Refused
 
+CLIENT_LEFT = "client_left"
 OUT_OF_TOUCH = "The gateway is out of touch with the fleet at the moment."
 _LONGEST_NAME = 200
 
@@ -24,13 +27,15 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     heals: bool = False
     retry_after_s: float | None = None
+    limits: Mapping[str, str] = {}
+    """Headers that say what is left of them."""
 
     @property
     def headers(self) -> dict[str, str]:
         """What official clients read to decide whether to repeat the request, and when."""
         if not self.heals:
             return {"x-should-retry": "false"}
-        return {"retry-after": str(max(1, math.ceil(self.retry_after_s or 1.0)))}
+        return {"retry-after": str(max(1, math.ceil(self.retry_after_s or 1.0))), **self.limits}
 
     @property
     def envelope(self) -> bytes:
@@ -59,6 +64,16 @@ def unavailable(reason: str, *, code: str = "unavailable", retry_after_s: float 
     return Refusal(
         status=503, message=reason, type="server_error", code=code, heals=True, retry_after_s=retry_after_s or 1.0
     )
+
+
+def limited(denial: Denial) -> Refusal:
+    """In OpenAI's words; what is more precise than whole seconds is what official clients look at first."""
+    precise = {"retry-after-ms": str(max(1, math.ceil(denial.retry_after_s * 1000)))}
+    return Refusal(
+        status=429, message=denial.reason, type="tokens" if denial.kind == "tokens" else "requests",
+        code="rate_limit_exceeded", heals=True, retry_after_s=denial.retry_after_s,
+        limits={**precise, **denial.headers},
+    )  # fmt: skip
 
 
 def failed(message: str, *, code: str) -> Refusal:

@@ -41,12 +41,12 @@ class FrameBook:
     limits: KeepLimits = KeepLimits()
     _pairs: dict[str, _Pair] = field(init=False, default_factory=dict)
 
-    def write(self, gateway_id: str, chunks: Iterable[TokenChunk], now_s: float) -> Frame:
-        """The next frame for this gateway, kept for replay."""
+    def write(self, gateway_id: str, chunks: Iterable[TokenChunk], now_s: float, written_at_s: float = 0.0) -> Frame:
+        """The next frame for this gateway, kept for replay. `written_at_s` is the wall clock's."""
         pair = self._pairs.setdefault(gateway_id, _Pair())
         pair.last += 1
         pair.sent_at_s = now_s
-        frame = self._frame(pair.last, tuple(chunks))
+        frame = self._frame(pair.last, tuple(chunks), written_at_s)
         self._keep(pair, frame)
         return frame
 
@@ -93,8 +93,11 @@ class FrameBook:
         while len(pair.kept) > self.limits.frames or (pair.kept_bytes > self.limits.size_bytes and len(pair.kept) > 1):
             pair.kept_bytes -= pair.kept.popleft()[1]
 
-    def _frame(self, number: int, chunks: tuple[TokenChunk, ...]) -> Frame:
-        return Frame(replica_id=self.replica_id, incarnation=self.incarnation, number=number, chunks=chunks)
+    def _frame(self, number: int, chunks: tuple[TokenChunk, ...], written_at_s: float = 0.0) -> Frame:
+        return Frame(
+            replica_id=self.replica_id, incarnation=self.incarnation, number=number, chunks=chunks,
+            written_at_s=written_at_s,
+        )  # fmt: skip
 
 
 def by_gateway(chunks: Iterable[tuple[str, TokenChunk]]) -> dict[str, list[TokenChunk]]:

@@ -40,8 +40,9 @@ class FrameSender:
 
     def write(self, chunks: Iterable[tuple[str, TokenChunk]]) -> None:
         """One frame for each gateway that these chunks, of one step, belong to."""
+        now_s, written_at_s = self._clock.now_s(), self._clock.wall_s()
         for gateway_id, own in by_gateway(chunks).items():
-            frame = self.book.write(gateway_id, own, self._clock.now_s())
+            frame = self.book.write(gateway_id, own, now_s, written_at_s)
             self._outgoing.put_nowait((gateway_id, frame))
 
     def beat(self, running: Iterable[str]) -> None:

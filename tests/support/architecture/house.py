@@ -8,7 +8,10 @@ _ANY = None
 PLAIN = frozenset({"msgspec"})
 """What anybody may import."""
 
-PURE = ("shared.hashing", "shared.nearest", "shared.expressions", "shared.lora_names", "shared.lora_terms")
+PURE = (
+    "shared.hashing", "shared.nearest", "shared.expressions", "shared.lora_names", "shared.lora_terms",
+    "shared.latencies", "shared.ttft_by_customer",
+)  # fmt: skip
 """What cores may import besides messages."""
 
 SERVICES = ("gateway", "registry", "placement", "autoscaler", "replica_worker")
@@ -41,6 +44,7 @@ LAYERS = (
     ),
     Layer("shared.expressions", own=(), others=frozenset({"re2"})),
     Layer("shared.lora_terms", own=("shared.expressions", "shared.lora_names"), others=PLAIN),
+    Layer("shared.ttft_by_customer", own=("shared.latencies", "shared.messages"), others=PLAIN),
     Layer("shared", own=("shared.messages",), others=PLAIN),
     Layer(r"services\.\w+\.core", own=("{service}.core", "shared.messages", *PURE), others=PLAIN),
     Layer(r"services\.\w+\.io", own=("{service}.core", "{service}.io", "shared"), others=_ANY),
@@ -67,7 +71,7 @@ LAYERS = (
         ),
         others=PLAIN,
     ),
-    # `lorafleet up` hands over to the local supervisor, `lorafleet plan` to the planner, `lorafleet load` to the driver.
+    # `lorafleet up` hands over to the supervisor, `lorafleet plan` to the planner, `lorafleet load` to the driver.
     Layer(
         r"services\.console",
         own=("services.console", "shared", "infra", "loadtest.capacity", "loadtest.driver", "loadtest.workloads"),

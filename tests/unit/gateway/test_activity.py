@@ -28,8 +28,9 @@ def taken(folded: Activity, now_s: float) -> GatewayActivity:
 def test_what_happened_is_said_once() -> None:
     folded = activity()
     folded.began(POOL, "acme-1")
-    folded.first_token(POOL, 1.0)
-    folded.first_token(POOL, 1.1)
+    folded.first_token(POOL, "acme-1", 1.0)
+    folded.first_token(POOL, "acme-1", 1.0)
+    folded.first_token(POOL, BASE, 1.2)
     folded.tokens(POOL, "acme-1", 3)
     folded.tokens(POOL, BASE, 2)
     folded.finished(POOL, "acme-1")
@@ -40,9 +41,10 @@ def test_what_happened_is_said_once() -> None:
         interval_s=1.0,
         pools={
             POOL: PoolActivity(
-                requests=1, refused=1, first_tokens=2, late_first_tokens=1, tokens=5,
+                requests=1, refused=1, first_tokens=3, late_first_tokens=1, tokens=5,
                 adapters={
-                    "acme-1": AdapterActivity(requests=1, finished=1, tokens=3), BASE: AdapterActivity(tokens=2),
+                    "acme-1": AdapterActivity(requests=1, finished=1, tokens=3, first_tokens={0: 2}),
+                    BASE: AdapterActivity(tokens=2, first_tokens={2: 1}),
                 },
             )
         },

@@ -7,6 +7,7 @@ from loadtest.twin.book import Book
 from loadtest.twin.request import Attempt, Request
 from loadtest.twin.scenario import PoolShape
 from loadtest.workloads.call import Call
+from shared.latencies import bucket_of
 from shared.messages.activity import AdapterActivity
 
 RECORD = Book((PoolShape(pool_id="home"),), 1).record(0)
@@ -31,7 +32,7 @@ def test_a_request_counts_in_the_pool_that_serves_it() -> None:
     assert told is not None
     assert set(told.pools) == {"merged"}
     pool = told.pools["merged"]
-    assert pool.adapters == {NAME: AdapterActivity(requests=1, finished=1, tokens=50)}
+    assert pool.adapters == {NAME: AdapterActivity(requests=1, finished=1, tokens=50, first_tokens={bucket_of(1.5): 1})}
     assert (pool.requests, pool.first_tokens, pool.late_first_tokens, pool.tokens) == (1, 1, 1, 50)
 
 
