@@ -20,6 +20,7 @@ from shared.store.port import StoreUnavailable
 from tests.support.adapter_files import BASE
 from tests.support.registry_place import Place
 from tests.support.registry_watch import Heard
+from tests.support.registry_world import World
 
 POOL = pool_id(BASE.base_model_hash, 8)
 _LAYERS = 13
@@ -41,36 +42,40 @@ class Moody:
         monkeypatch.setattr(FileStore, "put", moody)
 
 
-async def test_a_store_that_is_away_is_no_defect(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Moody(monkeypatch)
-    async with place.registry() as here:
-        await here.prepare()
-        store.away = StoreUnavailable("planted")
-        announced = here.announce("v1")
-        answer = await here.post(announced)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
-        assert int(answer.headers["retry-after"]) > 0
-        assert await here.status("v1") == "registered"
-        store.away = None
-        assert (await here.post(announced)).status_code in (200, 201)  # 200: it has been taken up again by itself
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Moody:
+    return Moody(monkeypatch)
 
 
-async def test_an_event_that_met_a_store_that_is_away_comes_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Moody(monkeypatch)
-    async with place.registry() as here:
-        await here.prepare()
+@pytest.fixture
+async def here(place: Place, store: Moody) -> AsyncIterator[World]:
+    """With a store that is away."""
+    async with place.registry() as made:
+        await made.prepare()
         store.away = StoreUnavailable("planted")
-        pipeline = place.broker.connect("pipeline")
-        rejected = await Heard().follow(pipeline, catalog.ADAPTER_REJECTED)
-        await pipeline.publish(catalog.ADAPTER_REGISTERED, here.announce("v1"))
-        await pipeline.publish(catalog.ADAPTER_REGISTERED, here.announce("v2", rank=99))
-        await rejected.first()
-        assert await here.status("v1") == "registered"
-        store.away = None
-        await here.reached("v1", "evaluating")
-        assert [message.adapter_id for message in rejected.messages] == ["v2"]
+        yield made
+
+
+async def test_a_store_that_is_away_is_no_defect(here: World, store: Moody) -> None:
+    announced = here.announce("v1")
+    answer = await here.post(announced)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
+    assert int(answer.headers["retry-after"]) > 0
+    assert await here.status("v1") == "registered"
+    store.away = None
+    assert (await here.post(announced)).status_code in (200, 201)  # 200: it has been taken up again by itself
+
+
+async def test_an_event_that_met_a_store_that_is_away_comes_again(place: Place, here: World, store: Moody) -> None:
+    pipeline = place.broker.connect("pipeline")
+    rejected = await Heard().follow(pipeline, catalog.ADAPTER_REJECTED)
+    await pipeline.publish(catalog.ADAPTER_REGISTERED, here.announce("v1"))
+    await pipeline.publish(catalog.ADAPTER_REGISTERED, here.announce("v2", rank=99))
+    await rejected.first()
+    assert await here.status("v1") == "registered"
+    store.away = None
+    await here.reached("v1", "evaluating")
+    assert [message.adapter_id for message in rejected.messages] == ["v2"]
 
 
 @pytest.mark.parametrize(
@@ -101,19 +106,13 @@ async def test_a_file_that_changes_on_its_way_into_the_store_is_taken_only_as_it
         assert stored == ([] if expected else [announced.checksum])
 
 
-async def test_the_defects_of_a_file_are_told_also_while_the_store_is_away(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Moody(monkeypatch)
-    async with place.registry() as here:
-        await here.prepare()
-        store.away = StoreUnavailable("planted")
-        announced = here.announce("v1")
-        file = here.folder / "inbox" / "v1" / "adapter_model.safetensors"
-        file.write_bytes(file.read_bytes()[:-1])
-        answer = await here.post(announced)
-        assert answer.status_code == 422
-        assert {one["code"] for one in answer.json()["error"]["defects"]} == {"checksum_mismatch", "not_safetensors"}
+async def test_the_defects_of_a_file_are_told_also_while_the_store_is_away(here: World) -> None:
+    announced = here.announce("v1")
+    file = here.folder / "inbox" / "v1" / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    answer = await here.post(announced)
+    assert answer.status_code == 422
+    assert {one["code"] for one in answer.json()["error"]["defects"]} == {"checksum_mismatch", "not_safetensors"}
 
 
 async def _again(chunks: list[bytes]) -> AsyncIterator[bytes]:
