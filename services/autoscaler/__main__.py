@@ -39,6 +39,7 @@ from shared.runtime.metrics import Metrics
 from shared.runtime.probe import ProbeServer
 from shared.runtime.service import periodically, run_main, run_until_stopped
 from shared.runtime.settings import SettingsError, read
+from shared.ttft_by_customer import TtftByCustomer, TtftPolicy
 
 
 def policy_of(settings: Settings) -> AutoscalerPolicy:
@@ -114,7 +115,9 @@ async def main() -> None:
     desk = Desk(bus, leader, Ledger("scale_wish", bus.state(SCALE_WISH), leader.may_act))
     carrier = Carrier(actuator, clock, meters, leader.may_act)
     follows = policy.merged.enabled and actuator.starts_merged
-    lookout = Lookout(clock, policy, Heard(bus, clock, policy.windows, follow_customers=follows), carrier)
+    ttft = TtftByCustomer(TtftPolicy(objective_s=settings.objective_ttft_s))
+    heard = Heard(bus, clock, policy.windows, ttft, follow_customers=follows)
+    lookout = Lookout(clock, policy, heard, carrier)
     autoscaler = Autoscaler(clock, policy, lookout, desk, meters)
     probe = ProbeServer(settings.probe_port, metrics, autoscaler.unready_reason, status=autoscaler.status)
     # The lease is given up last: until then this autoscaler may have something under way.

@@ -149,6 +149,7 @@ class Autoscaler:
             },
             live_gateways(self._heard.gateways.values(), now_s, silence),
             silent_replicas(self._heard.replicas, now_s, silence),
+            customers=self._heard.ttft.view(now_s),
             at_s=self._clock.wall_s(),
             sequence=self._sequence,
         )

@@ -8,7 +8,7 @@ PREFIX = "LORAFLEET_AUTOSCALER_"
 
 _MOST_PORT = 65_535
 
-_ABOVE_0 = ("max_queue_s", "down_cooldown_s", "average_s", "start_deadline_s")
+_ABOVE_0 = ("max_queue_s", "down_cooldown_s", "average_s", "start_deadline_s", "objective_ttft_s")
 _NOT_NEGATIVE = (
     "up_cooldown_s", "down_step_s", "panic_s", "drain_deadline_s", "fill_s", "merged_share", "merged_hold_s",
     "merged_quiet_s", "usd_per_replica_hour", "budget_usd_per_hour",
@@ -65,6 +65,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_replica_hour: float = 2.5
     budget_usd_per_hour: float = 0.0
     """0: no budget."""
+    objective_ttft_s: float = 1.0
+    """A customer whose 95th percentile is above it is told of as late; the gateways' own should be the same."""
     fill_s: float = 1.5
     """How long to listen before the first decision: one report interval and a half."""
 

@@ -68,6 +68,7 @@ class Records:
     def __init__(self, audit: Audit, leave_usage: Callable[[UsageRecord], None]) -> None:
         self._leave_usage = leave_usage
         self._meters = audit.meters
+        self._gaps = audit.meters.gaps
         self._activity = audit.activity
         self._customers = audit.customers
         self.streams = audit.meters.streams
@@ -120,7 +121,7 @@ class Records:
     def delivered(self, record: RequestRecord, tokens: int, now_s: float) -> None:
         if tokens:
             if record.tokens:
-                self._meters.gap(record.tier, now_s - record.last_token_s)
+                self._gaps[record.tier].observe(now_s - record.last_token_s)
             record.last_token_s = now_s
             record.tokens += tokens
         self._activity.tokens(record.pool_id, record.adapter_id, tokens)

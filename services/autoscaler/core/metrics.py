@@ -11,6 +11,9 @@ from services.autoscaler.core.memory import PoolDecision
 from services.autoscaler.core.policy import SilencePolicy
 from services.autoscaler.core.roster import silent_for_s
 from shared.messages.reports import FleetMetrics, PoolMetrics
+from shared.ttft_by_customer import TtftView
+
+MOST_SLOW = 10
 
 
 def pool_metrics(
@@ -49,6 +52,7 @@ def fleet_metrics(
     gateways: Iterable[HeardGateway],
     silent: tuple[str, ...],
     *,
+    customers: TtftView,
     at_s: float,
     sequence: int,
 ) -> FleetMetrics:
@@ -61,6 +65,9 @@ def fleet_metrics(
         gateways=len(streams),
         streams=sum(streams),
         replicas_silent=silent,
+        customers=customers.customers,
+        customers_late=customers.late,
+        slowest=customers.named[:MOST_SLOW],
     )
 
 

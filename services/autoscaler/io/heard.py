@@ -22,6 +22,7 @@ from shared.messages.activity import GatewayActivity
 from shared.messages.desired import AdapterRecord, DrainOrder, Membership, PoolPressure
 from shared.messages.reports import GatewayReport, ReplicaReport
 from shared.runtime.clock import Clock
+from shared.ttft_by_customer import TtftByCustomer
 
 M = TypeVar("M")
 
@@ -34,12 +35,15 @@ _FORGOTTEN_AFTER_S = 300.0
 class Heard:
     """`customers` are only followed with `follow_customers`: there are thousands of them."""
 
-    def __init__(self, bus: Bus, clock: Clock, windows: DemandPolicy, *, follow_customers: bool) -> None:
+    def __init__(
+        self, bus: Bus, clock: Clock, windows: DemandPolicy, ttft: TtftByCustomer, *, follow_customers: bool
+    ) -> None:
         self.customers: Customers = {}
         self.records: dict[str, AdapterRecord] = {}
         self.orders: dict[str, DrainOrder] = {}
         """Every order to drain, whoever wrote it."""
         self.gateways: dict[str, HeardGateway] = {}
+        self.ttft = ttft
         self._bus = bus
         self._clock = clock
         self._windows = windows
@@ -103,6 +107,9 @@ class Heard:
         for pool_id, activity in said.pools.items():
             before = self._tallies.get(pool_id)
             self._tallies[pool_id] = heard(before, of_pool(activity), said.interval_s, now_s, self._windows)
+            for adapter_id, adapter in activity.adapters.items():
+                for bucket, count in adapter.first_tokens.items():
+                    self.ttft.add(adapter_id, bucket, count, now_s)
         if self._follow_customers:
             self.customers = customers_after(self.customers, said, now_s, self._windows)
 

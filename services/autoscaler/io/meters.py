@@ -29,6 +29,14 @@ class Meters:
         self._usd_tokens = metrics.gauge("usd_per_million_tokens", "What a pool's completion tokens cost.", _POOL)
         self._silent = metrics.gauge("silent_replicas", "Replicas whose reports stopped lately.")
         self._gateways = metrics.gauge("gateways", "Gateways that report.")
+        self._customers = metrics.gauge(
+            "customers",
+            "Adapters with first tokens in the last 5 minutes, and those above the objective.",
+            ["standing"],
+        )
+        self._slowest = metrics.gauge(
+            "customer_ttft_p95_seconds", "95th percentile over all gateways, of the slowest.", ["adapter"]
+        )
         self._wishes = metrics.counter("wishes_total", "Changes of a pool's wish.", _POOL)
         self._failures = metrics.counter("actuator_failures_total", "Orders that could not be carried out.", _POOL)
         self._of_pools = (
@@ -39,7 +47,7 @@ class Meters:
     def leads(self, epoch: int) -> None:
         """0: it does not, and shows no figures of pools: whoever scales by them must not find those of yesterday."""
         self._leads.set(1.0 if epoch else 0.0)
-        for gauge in self._of_pools if not epoch else ():
+        for gauge in (*self._of_pools, self._customers, self._slowest) if not epoch else ():
             gauge.clear()
 
     def forget(self, pool_id: str) -> None:
@@ -56,6 +64,11 @@ class Meters:
     def published(self, fleet: FleetMetrics) -> None:
         self._silent.set(len(fleet.replicas_silent))
         self._gateways.set(fleet.gateways)
+        self._customers.labels("active").set(fleet.customers)
+        self._customers.labels("late").set(fleet.customers_late)
+        self._slowest.clear()
+        for customer in fleet.slowest:
+            self._slowest.labels(customer.adapter_id).set(customer.p95_s)
         for pool in fleet.pools:
             self._saw(pool)
 

@@ -6,7 +6,7 @@ from shared.messages.generation import Usage
 from shared.messages.reports import CustomerTtft
 from shared.messages.usage import BASE
 from shared.runtime.clock import Clock
-from shared.runtime.metrics import Metrics
+from shared.runtime.metrics import Metrics, Timing, Timings
 from shared.ttft_by_customer import TtftByCustomer, TtftView
 
 GAP_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -29,8 +29,10 @@ class Meters:
             "adapter_requests_total", "Requests for adapters, by where replicas found them.", _BY_TIER
         )
         self._ttft_s = metrics.timings("ttft_seconds", "Time to first token by where the adapter was found.", _BY_TIER)
-        self._gap_s = metrics.timings(
-            "inter_token_seconds", "Time between two frames with tokens of one stream.", _BY_TIER, GAP_BUCKETS_S
+        self.gaps = _ByTier(
+            metrics.timings(
+                "inter_token_seconds", "Time between two frames with tokens of one stream.", _BY_TIER, GAP_BUCKETS_S
+            )
         )
         self._per_token_s = metrics.timings(
             "time_per_output_token_seconds", "First to last token, per token after the first.", _BY_END, GAP_BUCKETS_S
@@ -59,9 +61,6 @@ class Meters:
     def first_token(self, tier: str, ttft_s: float) -> None:
         self._ttft_s.of(tier).observe(ttft_s)
 
-    def gap(self, tier: str, gap_s: float) -> None:
-        self._gap_s.of(tier).observe(gap_s)
-
     def frame(self, lag_s: float) -> None:
         """A replica whose clock is ahead has no lag."""
         self._lag_s.of().observe(max(0.0, lag_s))
@@ -89,6 +88,18 @@ class Meters:
 
     def per_token(self, tier: str, outcome: str, seconds: float) -> None:
         self._per_token_s.of(tier, outcome).observe(seconds)
+
+
+class _ByTier(dict[str, Timing]):
+    """The series of each tier. It is looked up for every token, and calls are what costs there."""
+
+    def __init__(self, timings: Timings) -> None:
+        super().__init__()
+        self._timings = timings
+
+    def __missing__(self, tier: str) -> Timing:
+        self[tier] = self._timings.of(tier)
+        return self[tier]
 
 
 def show_customers(metrics: Metrics, customers: TtftByCustomer, clock: Clock) -> None:

@@ -28,6 +28,7 @@ from shared.messages.desired import DrainOrder, ScaleWish
 from shared.messages.reports import FleetMetrics, GatewayReport
 from shared.runtime.clock import ManualClock
 from shared.runtime.metrics import Metrics
+from shared.ttft_by_customer import TtftByCustomer, TtftPolicy
 from tests.simulation.speakers import POOL, Replica
 from tests.support.paper_actuator import PaperActuator
 
@@ -58,7 +59,8 @@ class Stage:
         self.leader = Leader(self.bus.state(LEASE), self.clock, role="autoscaler", holder=f"a{next(self._names)}")
         desk = Desk(self.bus, self.leader, Ledger("scale_wish", self.bus.state(SCALE_WISH), self.leader.may_act))
         self.carrier = Carrier(self.actuator, self.clock, meters, self.leader.may_act)
-        heard = Heard(self.bus, self.clock, self.policy.windows, follow_customers=self.policy.merged.enabled)
+        follows, ttft = self.policy.merged.enabled, TtftByCustomer(TtftPolicy())
+        heard = Heard(self.bus, self.clock, self.policy.windows, ttft, follow_customers=follows)
         lookout = Lookout(self.clock, self.policy, heard, self.carrier)
         self.autoscaler = Autoscaler(self.clock, self.policy, lookout, desk, meters)
 

@@ -20,6 +20,7 @@ from shared.messages.desired import ScaleWish
 from shared.messages.reports import FleetMetrics
 from shared.runtime.clock import ManualClock
 from shared.runtime.metrics import Metrics
+from shared.ttft_by_customer import TtftByCustomer, TtftPolicy
 from tests.simulation.speakers import POOL, Replica
 from tests.support.paper_actuator import PaperActuator
 
@@ -38,7 +39,7 @@ class One:
         meters = Meters(self.metrics)
         self.desk = Desk(bus, self.leader, Ledger("scale_wish", bus.state(SCALE_WISH), self.leader.may_act))
         self.carrier = Carrier(actuator, clock, meters, self.leader.may_act)
-        heard = Heard(bus, clock, HASTY.windows, follow_customers=False)
+        heard = Heard(bus, clock, HASTY.windows, TtftByCustomer(TtftPolicy()), follow_customers=False)
         lookout = Lookout(clock, HASTY, heard, self.carrier)
         self.app = Autoscaler(clock, HASTY, lookout, self.desk, meters)
 
