@@ -52,11 +52,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("REPLICA_TOKENS_PER_S must be above 0")
         if self.moves_per_s < 1:
             raise ValueError("MOVES_PER_S must be at least 1, or no replica would be given anything new")
+        if self.refresh_s <= 0:
+            raise ValueError("REFRESH_S must be above 0, or every plan would be made again each time")
+        if min(self.fill_s, self.shrink_after_s, self.evictions_per_min, self.starting_grace_s) < 0:
+            raise ValueError("FILL_S, SHRINK_AFTER_S, EVICTIONS_PER_MIN and STARTING_GRACE_S must not be negative")
         self.rates_by_gpu_kind()
 
     def rates_by_gpu_kind(self) -> dict[str, float]:
-        """In lower case. Raises ValueError for an entry that is no rate."""
-        return dict(_rate(entry) for entry in self.gpu_rates)
+        """In lower case. Raises ValueError for an entry that is no rate, and for a kind that has two."""
+        rates: dict[str, float] = {}
+        for entry in self.gpu_rates:
+            kind, rate = _rate(entry)
+            if kind in rates:
+                raise ValueError(f"GPU_RATES names {entry.rpartition('=')[0].strip()!r} twice")
+            rates[kind] = rate
+        return rates
 
 
 def _rate(entry: str) -> tuple[str, float]:

@@ -18,6 +18,9 @@ from shared.runtime.settings import SettingsError, read
         ("REPLICA_TOKENS_PER_S", "0", "REPLICA_TOKENS_PER_S must be above 0"),
         ("MOVES_PER_S", "0", "MOVES_PER_S must be at least 1"),
         ("GPU_RATES", "NVIDIA H200=2.5,NVIDIA L4", "GPU_RATES has 'NVIDIA L4', which is no KIND=RATE"),
+        ("REFRESH_S", "0", "REFRESH_S must be above 0"),
+        ("SHRINK_AFTER_S", "-1", "SHRINK_AFTER_S, EVICTIONS_PER_MIN and STARTING_GRACE_S must not be negative"),
+        ("GPU_RATES", "NVIDIA L4=0.3,nvidia l4=0.4", "GPU_RATES names 'nvidia l4' twice"),
         ("GPU_RATES", "NVIDIA L4=0", "GPU_RATES has 'NVIDIA L4=0', which is no KIND=RATE"),
     ],
 )
