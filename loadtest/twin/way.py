@@ -29,8 +29,8 @@ class Way:
             due_s += timing.beside_s * self._computing()
         if timing.jitter_s:
             due_s += max(-self._way_s, self._draw.choice(timing.jitter_s))
-            due_s = self._due_at_s[replica_id] = max(due_s, self._due_at_s.get(replica_id, 0.0))
-        return max(due_s, now_s)
+        due_s = self._due_at_s[replica_id] = max(now_s, due_s, self._due_at_s.get(replica_id, 0.0))
+        return due_s
 
     def _in_line_s(self, now_s: float, replica_id: str) -> float:
         timing, begins_s = self._timing, max(now_s, self._free_at_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from statistics import fmean
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from loadtest.twin.scenario import PoolShape, Scenario
 from loadtest.twin.timing import StepTable, Timing
 from loadtest.twin.twin import Twin
+from loadtest.twin.way import Way
 from loadtest.workloads.call import Call
 
 STEADY = Timing(steps=StepTable(base_s=0.001), gateway_s=0.010, bus_s=0.0, worker_s=0.0, relay_s=0.0)
@@ -37,6 +39,13 @@ def test_none_overtakes_another() -> None:
     ttfts_s = _ttfts_s(UNSTEADY, 0.0001)
     first_at_s = [round(0.0001 * at + ttft_s, 9) for at, ttft_s in enumerate(ttfts_s)]
     assert first_at_s == sorted(first_at_s)
+
+
+def test_none_overtakes_another_that_was_held_up_beside_who_computed() -> None:
+    computing = iter([5, 0, 0])
+    way = Way(msgspec.structs.replace(STEADY, beside_s=0.007), random.Random(0), lambda: next(computing))
+    due_s = [way.due_s(sent_s, "r1") for sent_s in (0.0, 0.001, 0.1)]
+    assert due_s == pytest.approx([0.045, 0.045, 0.110])
 
 
 def test_requests_that_come_together_wait_for_each_other_where_they_pass_in_line() -> None:
