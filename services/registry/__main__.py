@@ -46,7 +46,7 @@ from services.registry.registration.lost_bytes import LostBytes
 from services.registry.registration.registrations import Registrations
 from services.registry.registration.resumption import Resumption
 from services.registry.registration.uploads import Uploads
-from services.registry.registration.verifications import Shelf, Verifications
+from services.registry.registration.verifications import Verifications
 from services.registry.relay import Relay
 from services.registry.settings import PREFIX, Settings
 from shared.bus.nats import BusOptions, connect
@@ -75,8 +75,8 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> Assembly:
     """Raises SettingsError for a URL that names nothing."""
     database, store, meters = _database(settings), _store(settings), Meters(metrics)
-    fleet, (shelf, uploads) = Fleet(bus, policies.fleet(settings)), _incoming(settings, store, clock)
-    verifications = Verifications(database, shelf, clock, policies.registration(settings), meters)
+    fleet, (sources, uploads) = Fleet(bus, policies.fleet(settings)), _incoming(settings, store, clock)
+    verifications = Verifications(database, sources, clock, policies.registration(settings), meters)
     registrations = Registrations(database, verifications, clock, policies.registration(settings), meters)
     verdicts, hindrances = Verdicts(database, clock, meters, policies.verdicts(settings)), Hindrances()
     gate, precedence = Gate(database, Questions(fleet)), Precedence(clock, settings.evaluation_gives_way_s)
@@ -176,11 +176,11 @@ def _store(settings: Settings) -> ObjectStore:
         raise SettingsError(f"{PREFIX}STORE_URL does not fit: {error}") from error
 
 
-def _incoming(settings: Settings, store: ObjectStore, clock: Clock) -> tuple[Shelf, Uploads]:
+def _incoming(settings: Settings, store: ObjectStore, clock: Clock) -> tuple[WeightsSources, Uploads]:
     """What takes weights in: announced where they lie, or sent."""
     inspected, drafts = Inspected(store), Drafts(policies.drafts_folder(settings))
     sources = WeightsSources(store, inspected, settings.weights_from, _buckets(settings))
-    return Shelf(sources=sources, store=store), Uploads(store, inspected, drafts, clock, policies.uploads(settings))
+    return sources, Uploads(store, inspected, drafts, clock, policies.uploads(settings))
 
 
 def _buckets(settings: Settings) -> dict[str, ObjectStore]:

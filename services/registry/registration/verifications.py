@@ -10,41 +10,29 @@ import msgspec
 from services.registry.core import records
 from services.registry.core.defects import defect
 from services.registry.core.files.description import Surroundings, check_description
-from services.registry.core.files.sources import UPLOAD_SCHEME
 from services.registry.core.files.terms import read_terms
 from services.registry.core.files.verify import FileFacts, Limits, verify
 from services.registry.core.records import Content
 from services.registry.io.database import Database
-from services.registry.io.inspected import upload_key
 from services.registry.io.meters import Meters
 from services.registry.io.passing import Wanted
 from services.registry.io.weights import WeightsSources
 from services.registry.registration.findings import Finding, Findings
-from services.registry.registration.outcomes import Outcome, Registered, RegistrationPolicy, as_known
+from services.registry.registration.outcomes import Outcome, RegistrationPolicy, as_known
 from shared.messages.adapters import AdapterRegistered, Defect
 from shared.runtime.clock import Clock
-from shared.runtime.logs import get_logger
-from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreUnavailable, weights_key
-
-_log = get_logger(__name__)
-
-
-class Shelf(msgspec.Struct, frozen=True, kw_only=True):
-    """Where weights come from and where they go."""
-
-    sources: WeightsSources
-    store: ObjectStore
+from shared.store.port import DigestMismatch, ObjectMissing, weights_key
 
 
 class Verifications:
     """One at a time of each announcement: whoever asks for one that is under way waits for the same outcome."""
 
     def __init__(
-        self, database: Database, shelf: Shelf, clock: Clock, policy: RegistrationPolicy, meters: Meters
+        self, database: Database, sources: WeightsSources, clock: Clock, policy: RegistrationPolicy, meters: Meters
     ) -> None:
         self._findings = Findings(database, clock, policy, meters)
         self._changes = database.changes
-        self._shelf = shelf
+        self._sources = sources
         self._limits = Limits(largest_file_bytes=policy.largest_file_bytes)
         self._running: dict[bytes, asyncio.Task[Outcome]] = {}
 
@@ -84,19 +72,16 @@ class Verifications:
     async def _run(self, announced: AdapterRegistered, around: Surroundings, told: bool) -> Outcome:
         try:
             found = await self._check_and_store(announced, around)
-            outcome = await self._findings.record(Finding(announced=announced, found=found, told=told))
+            return await self._findings.record(Finding(announced=announced, found=found, told=told))
         except Exception:
             self._changes.tell_left(announced.adapter_id)
             raise
-        if isinstance(outcome, Registered):
-            await self._forget_upload(announced)
-        return outcome
 
     async def _check_and_store(
         self, announced: AdapterRegistered, around: Surroundings
     ) -> Content | tuple[Defect, ...]:
         """The content of its file, which is then in the store, or its defects."""
-        weights = await self._shelf.sources.open(announced.weights_uri)
+        weights = await self._sources.open(announced.weights_uri)
         if isinstance(weights, Defect):
             return verify(announced, around, weights, self._limits)
         try:
@@ -112,16 +97,6 @@ class Verifications:
             judge=partial(_judged, announced, around, self._limits),
             hopeless=bool(check_description(announced, around) or read_terms(announced).defects),
         )
-
-    async def _forget_upload(self, announced: AdapterRegistered) -> None:
-        """Its bytes are in their final place by now; what else was sent of them and cannot be deleted costs space and
-        nothing else."""
-        if not announced.weights_uri.startswith(f"{UPLOAD_SCHEME}:"):
-            return
-        try:
-            await self._shelf.store.delete(upload_key(announced.checksum))
-        except StoreUnavailable as error:
-            _log.warning("an upload was left behind", digest=announced.checksum, error=error)
 
 
 def _what(announced: AdapterRegistered) -> bytes:
