@@ -10,6 +10,7 @@ import pytest
 
 from services.placement.core.needs import NeedPolicy
 from services.placement.core.seating import Guests, Seating, seated
+from shared.hashing import rank
 from tests.simulation.speakers import adapter
 
 POLICY = NeedPolicy()
@@ -50,3 +51,21 @@ def test_a_settled_seating_stays_the_same_object_until_something_changes() -> No
     assert seated(settled, same, POLICY) is settled
     more = msgspec.structs.replace(now, slots={"r0": 5, "r1": 40})
     assert seated(settled, more, POLICY) is not settled
+
+
+@pytest.mark.parametrize(("others", "slots_of_the_hot"), [(2_590, 6), (2_570, 24)])
+def test_a_customer_with_24_owners_takes_no_slot_that_another_one_needs(others: int, slots_of_the_hot: int) -> None:
+    """2,000 tokens/s on 26 replicas with 2,600 slots: while those are scarce it has as many as would do at 70 %."""
+    replicas, names = dict.fromkeys((f"r{at}" for at in range(26)), 100), [f"a{at}" for at in range(others)]
+    weights = dict.fromkeys(replicas, 1.0)
+    now = Guests(
+        records={name: adapter(name) for name in ("hot", *names)},
+        holders={"hot": tuple(rank("hot", weights)[:24]), **{name: tuple(rank(name, weights)[:2]) for name in names}},
+        heats={"hot": 14, **{name: 13 - (at + 1).bit_length() for at, name in enumerate(names)}},
+        pinned=frozenset(),
+        owners={"hot": 24},
+        slots=replicas,
+    )
+    slotted = seated(Seating(), now, POLICY).slotted
+    assert len(slotted["hot"]) == slots_of_the_hot
+    assert all(slotted[name] for name in names)
