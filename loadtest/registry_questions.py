@@ -109,6 +109,10 @@ def _windows(connection: AsyncConnection, keys: Keys) -> Awaitable[object]:
     return usage_sums.windows(connection, wanted)
 
 
+def _window_ttfts(connection: AsyncConnection, keys: Keys) -> Awaitable[object]:
+    return usage_sums.window_ttfts(connection, keys.adapter_id, keys.at_s, keys.at_s + _DAY_S)
+
+
 def _rates(connection: AsyncConnection, keys: Keys) -> Awaitable[object]:
     return usage_rows.rates(connection, keys.adapter_ids(200), keys.at_s, now_s=keys.at_s + _DAY_S)
 
@@ -140,6 +144,7 @@ QUESTIONS = (
     Question(name="usage.counted", ask=lambda c, k: usage_rows.counted(c, BEGAN_S + MONTH_S - 600.0)),
     Question(name="usage.rates", ask=_rates),
     Question(name="usage.windows", ask=_windows),
+    Question(name="usage.window_ttfts", ask=_window_ttfts),
     Question(name="usage.both", ask=lambda c, k: usage_sums.both(c, k.tenant_id, day_of(k.at_s))),
     Question(name="totals.by_tenant", ask=_totals("tenant", 7 * _DAY_S)),
     Question(name="totals.by_adapter", ask=_totals("adapter", _DAY_S)),

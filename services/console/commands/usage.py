@@ -20,7 +20,7 @@ _REQUEST_COLUMNS = (
     "completion_tokens", "ttft_ms", "outcome",
 )  # fmt: skip
 _TOTAL_COLUMNS = ("requests", "prompt_tokens", "completion_tokens", "errors", "gpu_hits")
-_MINUTE_COLUMNS = ("from_at_s", "requests", "errors", "tokens_per_s", "gpu_hit_percent")
+_MINUTE_COLUMNS = ("from_at_s", "requests", "errors", "tokens_per_s", "gpu_hit_percent", "ttft_p50_ms", "ttft_p95_ms")
 
 
 def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:

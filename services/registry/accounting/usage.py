@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.registry.core.usage import Reconciliation, StoredUsage, Total, Window, kept_days
+from services.registry.core.usage import Reconciliation, StoredUsage, TimedWindow, Total, kept_days, timed
 from services.registry.io import usage_rows, usage_sums
 from services.registry.io.database import Database
 from services.registry.io.usage_rows import UsageFilter
@@ -28,10 +28,15 @@ class Usage:
         async with self._database.read() as connection:
             return await usage_sums.totals(connection, wanted)
 
-    async def windows(self, wanted: WindowsFilter) -> list[Window]:
+    async def windows(self, wanted: WindowsFilter) -> list[TimedWindow]:
         """The newest first."""
         async with self._database.read() as connection:
-            return await usage_sums.windows(connection, wanted)
+            found = await usage_sums.windows(connection, wanted)
+            if not found:
+                return []
+            since_s, until_s = found[-1].window_start, wanted.before_s
+            times = await usage_sums.window_ttfts(connection, wanted.adapter_id, since_s, until_s)
+            return timed(found, times)
 
     def now_s(self) -> float:
         return self._clock.wall_s()

@@ -65,6 +65,35 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     gpu_hits: int
 
 
+class WindowTtft(msgspec.Struct, frozen=True, kw_only=True):
+    """The first tokens of one adapter in one minute, exactly, of the records that are kept."""
+
+    window_start: float
+    first_tokens: int
+    ttft_p50_ms: float
+    ttft_p95_ms: float
+
+
+class TimedWindow(Window, frozen=True, kw_only=True):
+    """A minute with its percentiles; None: no request of it had a first token, or its records are not kept any more."""
+
+    ttft_p50_ms: float | None = None
+    ttft_p95_ms: float | None = None
+
+
+def timed(found: Iterable[Window], times: Iterable[WindowTtft]) -> list[TimedWindow]:
+    """Each window with the times of its minute."""
+    by_start = {one.window_start: one for one in times}
+    rows = []
+    for window in found:
+        own = by_start.get(window.window_start)
+        row = TimedWindow(**msgspec.structs.asdict(window))
+        if own is not None:
+            row = msgspec.structs.replace(row, ttft_p50_ms=own.ttft_p50_ms, ttft_p95_ms=own.ttft_p95_ms)
+        rows.append(row)
+    return rows
+
+
 class TenantDay(msgspec.Struct, frozen=True, kw_only=True):
     """What `tenant_usage` gains, or holds, for one tenant and one day."""
 

@@ -7,10 +7,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, ColumnElement, Select, cast, func, null, select, true
+from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, func, null, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.registry.core.usage import DAY_S, DayOfBoth, TenantDay, Total, Window, day_of, window_of
+from services.registry.core.usage import (
+    DAY_S,
+    WINDOW_S,
+    DayOfBoth,
+    TenantDay,
+    Total,
+    Window,
+    WindowTtft,
+    day_of,
+    window_of,
+)
 from services.registry.io.rows import columns_of
 from services.registry.io.usage_tables import ADAPTER_STATS, TENANT_USAGE, USAGE
 
@@ -50,6 +60,14 @@ async def windows(connection: AsyncConnection, wanted: WindowsFilter) -> list[Wi
     return [msgspec.convert(columns_of(row), Window) for row in await connection.execute(windows_query(wanted))]
 
 
+async def window_ttfts(
+    connection: AsyncConnection, adapter_id: str, since_s: float, until_s: float
+) -> list[WindowTtft]:
+    """Of the adapter's minutes that begin in [since_s, until_s) and had a first token, in no order."""
+    rows = await connection.execute(window_ttfts_query(adapter_id, since_s, until_s))
+    return [msgspec.convert(columns_of(row), WindowTtft) for row in rows]
+
+
 async def both(connection: AsyncConnection, tenant_id: str, day: int) -> DayOfBoth:
     """One statement, so that no record comes in between the two."""
     row = (await connection.execute(both_query(tenant_id, day))).one()
@@ -68,6 +86,32 @@ def windows_query(wanted: WindowsFilter) -> Select[Any]:
     query = select(ADAPTER_STATS).where(stats.adapter_id == wanted.adapter_id)
     query = query.where(stats.window_start >= window_of(wanted.since_s), stats.window_start < wanted.before_s)
     return query.order_by(stats.window_start.desc()).limit(wanted.limit)
+
+
+def window_ttfts_query(adapter_id: str, since_s: float, until_s: float) -> Select[Any]:
+    """The nearest rank of each minute: the database ranks, so that no record leaves it."""
+    records, stats = USAGE.c, ADAPTER_STATS.c
+    start, time_ms = stats.window_start, records.ttft_ms
+    within = (records.adapter_id == stats.adapter_id) & (records.at_s >= start) & (records.at_s < start + WINDOW_S)
+    ranked = (
+        select(
+            start.label("start"), time_ms.label("time_ms"),
+            func.row_number().over(partition_by=start, order_by=time_ms).label("place"),
+            func.count().over(partition_by=start).label("measured"),
+        )
+        .select_from(ADAPTER_STATS.join(USAGE, within))
+        .where(stats.adapter_id == adapter_id, start >= since_s, start < until_s, time_ms.is_not(None))
+        .subquery("ranked")
+    ).c  # fmt: skip
+
+    def percentile(share: int) -> _Column:
+        """The value at the place ceil(share % of all)."""
+        return func.max(case((ranked.place * 100 <= ranked.measured * share + 99, ranked.time_ms)))
+
+    return select(
+        ranked.start.label("window_start"), func.max(ranked.measured).label("first_tokens"),
+        percentile(50).label("ttft_p50_ms"), percentile(95).label("ttft_p95_ms"),
+    ).group_by(ranked.start)  # fmt: skip
 
 
 def both_query(tenant_id: str, day: int) -> Select[Any]:

@@ -168,11 +168,13 @@ async def test_totals_by_tenant_adapter_and_alias(alone: World) -> None:
 
 
 async def test_an_adapters_minutes_are_told_newest_first(alone: World) -> None:
-    await entered(alone, *(record(f"c{at}", at_s=NOW_S + 60 * at) for at in range(3)))
+    times_ms = (None, 20.0, 30.0)
+    await entered(alone, *(record(f"c{at}", at_s=NOW_S + 60 * at, ttft_ms=times_ms[at]) for at in range(3)))
     page = await got(alone, "adapters/v1/stats", since_s=str(NOW_S), limit="2")
     assert [(one["window_start"], one["tokens"]) for one in page["windows"]] == [(NOW_S + 120, 3), (NOW_S + 60, 3)]
     rest = await got(alone, "adapters/v1/stats", since_s=str(NOW_S), after=page["next"])
     assert [one["window_start"] for one in rest["windows"]] == [NOW_S]
+    assert [one["ttft_p95_ms"] for one in (*page["windows"], *rest["windows"])] == [30.0, 20.0, None]
     assert (await got(alone, "adapters/gone/stats"))["windows"] == []
 
 

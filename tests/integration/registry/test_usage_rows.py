@@ -51,6 +51,19 @@ async def test_sums_grow_across_batches_by_minute_and_by_day(database: Database)
     assert sorted(map(tuple, days)) == [(0, 2), (1, 1)]
 
 
+async def test_each_minutes_percentiles_are_those_of_its_own_records(database: Database) -> None:
+    """The nearest rank: of twenty the 10th and the 19th, of one itself, of none nothing."""
+    twenty = [record(f"c{at}", at_s=60.0 + at, ttft_ms=float(21 - at)) for at in range(1, 21)]
+    one = [record("d1", at_s=120.0, ttft_ms=7.0), record("d2", at_s=121.0, ttft_ms=None, outcome="no_replica")]
+    none = [record("e1", at_s=180.0, ttft_ms=None, outcome="no_replica")]
+    await enter(database, batch(*twenty, *one, *none, record("other", adapter_id="v2", at_s=61.0, ttft_ms=900.0)))
+    async with database.read() as connection:
+        found = await usage_sums.window_ttfts(connection, "v1", 0.0, 180.0)
+    assert {each.window_start: (each.first_tokens, each.ttft_p50_ms, each.ttft_p95_ms) for each in found} == {
+        60.0: (20, 10.0, 19.0), 120.0: (1, 7.0, 7.0)
+    }  # fmt: skip
+
+
 async def test_records_of_adapters_and_tenants_that_nobody_knows_are_kept(database: Database) -> None:
     assert await enter(database, batch(record(adapter_id="deleted", tenant_id="gone"))) == [1]
 

@@ -54,6 +54,7 @@ class Server:
         if path == "/internal/usage/reconcile":
             return {"tenant_id": "acme", "from_day": 19_990, "days": self.days, "agrees": True}
         window = {"window_start": 60.0, "requests": 4, "errors": 1, "tokens": 120, "gpu_hits": 3}
+        window |= {"ttft_p50_ms": 120.5, "ttft_p95_ms": None}
         return {"windows": [window], "next": None}
 
 
@@ -109,10 +110,12 @@ def test_what_is_no_moment_is_a_usage_error(capsys: pytest.CaptureFixture[str]) 
     assert "'yesterday' is no moment such as" in capsys.readouterr().err
 
 
-def test_minutes_show_tokens_per_second_and_the_share_found_on_the_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+def test_minutes_show_rates_hits_and_waits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["usage", "stats", "v1"]) == OK
     [_, line] = capsys.readouterr().out.splitlines()
-    assert line.split() == ["1970-01-01", "00:01:00", "4", "1", "2.0", "75.0"]
+    assert line.split() == ["1970-01-01", "00:01:00", "4", "1", "2.0", "75.0", "120.5", "-"]
 
 
 def test_sums_that_agree_are_ok_and_others_are_told_by_day(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
