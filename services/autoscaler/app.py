@@ -15,7 +15,7 @@ from services.autoscaler.core.fleet import decide_all
 from services.autoscaler.core.fold import live_gateways, silent_replicas
 from services.autoscaler.core.load import PoolLoad
 from services.autoscaler.core.memory import PoolDecision, PoolMemory, remembered
-from services.autoscaler.core.metrics import fleet_metrics, pool_metrics
+from services.autoscaler.core.metrics import fleet_metrics, pool_metrics, with_customers
 from services.autoscaler.io.desk import Desk
 from services.autoscaler.io.meters import Meters
 from services.autoscaler.lookout import AutoscalerPolicy, Lookout
@@ -149,10 +149,10 @@ class Autoscaler:
             },
             live_gateways(self._heard.gateways.values(), now_s, silence),
             silent_replicas(self._heard.replicas, now_s, silence),
-            customers=self._heard.ttft.view(now_s),
             at_s=self._clock.wall_s(),
             sequence=self._sequence,
         )
+        fleet = with_customers(fleet, self._heard.ttft.view(now_s))
         await self._desk.publish(fleet, self._epoch)
         self._meters.published(fleet)
 

@@ -173,7 +173,8 @@ class Rig:
         self.frames = FrameSender(self.bus, FrameBook(REPLICA_ID, incarnation), self.clock)
         told = ResidencyLog(REPLICA_ID, incarnation, identity.pool_id)
         self.residency = ResidencyTeller(self.bus, told, self.clock)
-        self.meters = Meters(Metrics("replica_worker"))
+        self.metrics = Metrics("replica_worker")
+        self.meters = Meters(self.metrics)
         outside = Outside(
             identity=identity,
             bus=self.bus,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from services.autoscaler.core.cost import CostPolicy, usd_per_hour, usd_per_million_tokens
 from services.autoscaler.core.fold import HeardGateway
 from services.autoscaler.core.load import PoolLoad, ReplicaLoad
@@ -52,7 +54,6 @@ def fleet_metrics(
     gateways: Iterable[HeardGateway],
     silent: tuple[str, ...],
     *,
-    customers: TtftView,
     at_s: float,
     sequence: int,
 ) -> FleetMetrics:
@@ -65,9 +66,13 @@ def fleet_metrics(
         gateways=len(streams),
         streams=sum(streams),
         replicas_silent=silent,
-        customers=customers.customers,
-        customers_late=customers.late,
-        slowest=customers.named[:MOST_SLOW],
+    )
+
+
+def with_customers(fleet: FleetMetrics, seen: TtftView) -> FleetMetrics:
+    """Those who wait longest are told by name."""
+    return msgspec.structs.replace(
+        fleet, customers=seen.customers, customers_late=seen.late, slowest=seen.named[:MOST_SLOW]
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.replica_worker.core.slots import SlotTable
+from services.replica_worker.reporting.picking import Picking
 from shared.messages.reports import ReplicaReport
 from shared.runtime.metrics import Metrics
 
@@ -13,6 +14,7 @@ _DISTINCT = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64, 128, 256)
 
 class Meters:
     def __init__(self, metrics: Metrics) -> None:
+        self.picking = Picking(metrics)
         self.ended = metrics.counter("requests_ended_total", "Requests by how they ended", ["reason"])
         self.refused = metrics.counter("requests_refused_total", "Refused requests by code", ["code"])
         self.first_token_s = metrics.histogram(

@@ -40,6 +40,9 @@ class Reporter:
         self._by.meters.show(report, self._by.loader.slots.table)
         dispatcher = self._generation.dispatcher
         self._by.meters.show_waiting({**dispatcher.waits, "cache": self._without_cache}, dispatcher.oldest_s)
+        running = sorted(self._by.loader.resident, key=lambda key: not self._by.loader.slots.table.in_use(key))
+        resident = (key.adapter_id for key in running)
+        self._by.meters.picking.show(report, resident, dispatcher.awaited_adapters, self._by.clock.wall_s())
         try:
             await self._by.bus.publish(REPLICA_REPORT, report, report.replica_id)
         except BusUnavailable as error:

@@ -57,6 +57,11 @@ class Dispatcher:
         return len(self._room)
 
     @property
+    def awaited_adapters(self) -> list[str]:
+        """Of the requests that wait, in the order of their arrival."""
+        return [ticket.key.adapter_id for ticket in self._room if ticket.key is not None]
+
+    @property
     def queued_tokens(self) -> int:
         return self._room.queued_tokens
 
