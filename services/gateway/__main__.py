@@ -12,14 +12,19 @@ from services.gateway.app import Draws, Gateway
 from services.gateway.conversation import Desk, Policies
 from services.gateway.conversations import Conversations
 from services.gateway.core.activity import Activity
+from services.gateway.core.allowance import LeasePolicy
+from services.gateway.core.allowances import Allowances
+from services.gateway.core.company import Company
 from services.gateway.core.directory import Directory
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.usage import UsageQueue
 from services.gateway.following import Audience, Following
 from services.gateway.io.chat_route import ChatRoute
 from services.gateway.io.http import application
+from services.gateway.io.limits_redis import RedisLedger
 from services.gateway.io.meters import Meters, show_customers
 from services.gateway.io.protocol import prompt_protocol
+from services.gateway.limits import TURN_S, Limits, LimitsMeans
 from services.gateway.post import Post
 from services.gateway.records import Audit, Records
 from services.gateway.replicas import Replicas
@@ -29,11 +34,13 @@ from services.gateway.telling import Telling
 from services.gateway.usage import Usage
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
+from shared.messages.usage import UsageRecord
 from shared.runtime import logs, settings
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.http_server import HttpServer
 from shared.runtime.metrics import Metrics
 from shared.runtime.service import Part, periodically, run_main, run_until_stopped
+from shared.runtime.settings import SettingsError
 from shared.ttft_by_customer import TtftByCustomer
 
 TICK_S = 0.1
@@ -58,7 +65,13 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     customers = TtftByCustomer(chosen.customers)
     show_customers(metrics, customers, clock)
     audit = Audit(meters=Meters(metrics), activity=activity, customers=customers)
-    records = Records(audit, usage.record)
+    limits = _limits(chosen, gateway_id, clock, metrics)
+
+    def leave(record: UsageRecord) -> None:
+        usage.record(record)
+        limits.settle(record)
+
+    records = Records(audit, leave)
     fleet = Fleet(chosen.fresh_s, chosen.quarantine)
     routing = Routing(fleet, chosen.routing, metrics, random.random, chosen.route_log_one_in)
     desk = Desk(
@@ -70,7 +83,7 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     conversations = Conversations(desk)
     audience = Audience(
         gateway_id=gateway_id, directory=Directory(), fleet=desk.fleet, conversations=conversations,
-        replicas=Replicas(desk, conversations),
+        replicas=Replicas(desk, conversations), limits=limits,
     )  # fmt: skip
     following = Following(bus, clock, audience)
     draws = Draws(unique_id=lambda: secrets.token_hex(12), seed=lambda: secrets.randbits(63))
@@ -81,8 +94,21 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
     ticks = periodically(clock, TICK_S, gateway.tick)
     reports = periodically(clock, REPORT_S, gateway.report)
     telling = Telling(activity, post, clock)
-    parts = (post, usage, telling, following, ticks, reports, server)
+    leases = periodically(clock, TURN_S, limits.turn)
+    parts = (post, usage, telling, limits, leases, following, ticks, reports, server)
     return Assembly(following=following, server=server, parts=parts)
+
+
+def _limits(chosen: Settings, gateway_id: str, clock: Clock, metrics: Metrics) -> Limits:
+    """Raises SettingsError for a URL that names no Redis."""
+    means = LimitsMeans(
+        allowances=Allowances(gateway_id, LeasePolicy()), company=Company(gateway_id), wait_s=chosen.limits_wait_s
+    )
+    try:
+        ledger = RedisLedger(chosen.redis_url, chosen.redis_timeout_s) if chosen.redis_url else None
+    except ValueError as error:
+        raise SettingsError(f"{PREFIX}REDIS_URL does not fit: {error}") from error
+    return Limits(ledger, means, clock, metrics)
 
 
 async def main() -> None:

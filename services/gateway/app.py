@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.conversations import Conversations
 from services.gateway.core import refusal
-from services.gateway.core.chat import ChatRequest
+from services.gateway.core.allowance import Denial, NeedsLease
+from services.gateway.core.chat import ChatRequest, estimated_tokens
 from services.gateway.core.completion import Heading
 from services.gateway.core.directory import Caller, Listed
 from services.gateway.core.fleet import AHEAD_AT_ONCE
@@ -30,12 +31,15 @@ class Draws(msgspec.Struct, frozen=True, kw_only=True):
 class Admitted:
     """An exchange that the HTTP door holds in its hand."""
 
-    def __init__(self, conversations: Conversations, conversation: Conversation, heading: Heading) -> None:
+    def __init__(
+        self, conversations: Conversations, conversation: Conversation, heading: Heading, limits: Mapping[str, str]
+    ) -> None:
         self._conversations = conversations
         self._conversation = conversation
         self.outlet = conversation.outlet
         self.adapter_id = conversation.record.adapter_id
         self.heading = heading
+        self.limits = limits
 
     def leave(self, reason: str) -> None:
         self._conversations.leave(self._conversation, reason)
@@ -49,6 +53,7 @@ class Gateway:
         self._directory = audience.directory
         self._conversations = audience.conversations
         self._replicas = audience.replicas
+        self._limits = audience.limits
         self._following = following
         self._draws = draws
         self._sequence = 0
@@ -62,7 +67,15 @@ class Gateway:
     def unique_id(self) -> str:
         return self._draws.unique_id()
 
-    def begin(self, caller: Caller, chat: ChatRequest, request_id: str) -> Admitted | Refusal:
+    async def begin(self, caller: Caller, chat: ChatRequest, request_id: str) -> Admitted | Refusal:
+        def decide(late: bool) -> Admitted | Refusal | NeedsLease:
+            return self._begin(caller, chat, request_id, late=late)
+
+        return await self._limits.decided(decide)
+
+    def _begin(
+        self, caller: Caller, chat: ChatRequest, request_id: str, *, late: bool
+    ) -> Admitted | Refusal | NeedsLease:
         target = self._directory.resolve(caller, chat, self._following.current)
         if isinstance(target, Refusal):
             return target
@@ -77,12 +90,18 @@ class Gateway:
             unready = refusal.unavailable(reason, code="not_ready")
             self._desk.records.refused_at_once(record, unready, self._desk.clock)
             return unready
+        allowed = self._limits.admit(caller.limited, estimated_tokens(chat, target.max_context_tokens), late=late)
+        if isinstance(allowed, NeedsLease):
+            return allowed
+        if isinstance(allowed, Denial):
+            return refusal.limited(allowed)
+        self._limits.begin(call_id, allowed)
         conversation = Conversation(chat, target, record)
         self._conversations.begin(conversation, self._draws.seed())
         heading = Heading(
             completion_id=f"chatcmpl-{call_id}", created_s=int(self._desk.clock.wall_s()), model=chat.model
         )
-        return Admitted(self._conversations, conversation, heading)
+        return Admitted(self._conversations, conversation, heading, allowed.headers)
 
     def turned_away(self, refusal: Refusal, request_id: str) -> None:
         self._desk.records.turned_away(refusal, request_id)

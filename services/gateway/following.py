@@ -12,13 +12,14 @@ from services.gateway.conversations import Conversations
 from services.gateway.core.directory import Directory
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.refusal import OUT_OF_TOUCH
+from services.gateway.limits import Limits
 from services.gateway.replicas import Replicas
 from shared.bus.port import Bus, BusUnavailable, Change, Ids, Subscription
 from shared.contracts import catalog
 from shared.contracts.channel import Channel
 from shared.messages.desired import AliasRecord
 from shared.messages.generation import Answer, Frame
-from shared.messages.reports import ReplicaReport, Residency
+from shared.messages.reports import GatewayReport, ReplicaReport, Residency
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 
@@ -36,6 +37,7 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
     fleet: Fleet
     replicas: Replicas
     conversations: Conversations
+    limits: Limits
 
 
 class Following:
@@ -103,6 +105,7 @@ class Following:
             lambda: subscribe(catalog.FRAME, self._on_frame, gateway_id),
             lambda: subscribe(catalog.REPLICA_REPORT, self._on_report),
             lambda: subscribe(catalog.REPLICA_RESIDENCY, self._on_residency),
+            lambda: subscribe(catalog.GATEWAY_REPORT, self._on_gateway),
         ]
 
     def _watches(self) -> list[Callable[[], Awaitable[Subscription]]]:
@@ -112,6 +115,7 @@ class Following:
             self._watch(catalog.OWNER_COUNT, fleet.put_owner_count),
             self._watch(catalog.BASE_MODEL, directory.put_base),
             self._watch(catalog.ALIAS, self._put_alias),
+            self._watch(catalog.TENANT, directory.put_tenant),
             self._watch(catalog.API_KEY, directory.put_key),
         ]
 
@@ -140,6 +144,9 @@ class Following:
 
     async def _on_report(self, report: ReplicaReport, ids: Ids) -> None:
         self._audience.replicas.on_report(report)
+
+    async def _on_gateway(self, report: GatewayReport, ids: Ids) -> None:
+        self._audience.limits.on_report(report)
 
     async def _on_residency(self, message: Residency, ids: Ids) -> None:
         self._audience.fleet.on_residency(message, self._clock.now_s())

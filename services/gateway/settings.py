@@ -17,7 +17,7 @@ PREFIX = "LORAFLEET_GATEWAY_"
 _POSITIVE = (
     "largest_body_bytes", "body_idle_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s",
     "first_token_s", "stall_s", "drain_s", "most_usage_records", "quarantine_first_s", "quarantine_most_s",
-    "objective_ttft_s",
+    "objective_ttft_s", "limits_wait_s", "redis_timeout_s",
 )  # fmt: skip
 
 
@@ -58,6 +58,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     route_log_one_in: int = 100
     """Decisions of which one is logged; 0: none."""
     objective_ttft_s: float = 1.0
+    redis_url: str = ""
+    """`redis://:password@host:6379/0`, where all gateways hold limits together; "": each goes by its own share."""
+    limits_wait_s: float = 0.005
+    """How long at most a request waits for Redis."""
+    redis_timeout_s: float = 0.25
+    """After it a silent Redis is away."""
     drain_s: float = 20.0
     most_usage_records: int = 50_000
     """Of requests that ended, kept while the bus is away."""

@@ -68,6 +68,13 @@ def promised_tokens(chat: ChatRequest, max_context_tokens: int) -> int:
     return min(prompt + (chat.max_tokens or max_context_tokens), max_context_tokens)
 
 
+def estimated_tokens(chat: ChatRequest, max_context_tokens: int) -> int:
+    """About what the request will come to, for limits: whoever names no `max_tokens` seldom means the whole context."""
+    prompt = sum(len(message.content) for message in chat.messages) // CHARACTERS_PER_TOKEN
+    tokens = prompt + (chat.max_tokens or UNKNOWN_ANSWER_TOKENS)
+    return min(tokens, max_context_tokens) if max_context_tokens else tokens
+
+
 def parse(body: bytes) -> ChatRequest | Refusal:
     """Fields that nobody knows, and those that only name a cache, are ignored."""
     try:

@@ -7,10 +7,11 @@ from typing import TypeVar
 import msgspec
 
 from services.gateway.core import refusal
+from services.gateway.core.allowance import Subject
 from services.gateway.core.chat import ChatRequest
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.sessions import is_moved, session_of
-from shared.messages.desired import AliasRecord, AliasTarget, ApiKeyRecord, BaseModelRecord
+from shared.messages.desired import AliasRecord, AliasTarget, ApiKeyRecord, BaseModelRecord, Limits, TenantRecord
 from shared.messages.identity import AdapterKey, key_of
 from shared.messages.pools import merged_pool_id, pool_id
 
@@ -23,6 +24,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str
     tenant_id: str
     may_call_base: bool
+    limited: tuple[Subject, ...] = ()
+    """The tenant and the key, as far as they have limits."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,9 +62,17 @@ class Directory:
         self._aliases: dict[str, AliasRecord] = {}
         self._names_of: dict[str, set[str]] = {}
         self._bases: dict[str, BaseModelRecord] = {}
+        self._limited_tenants: dict[str, Subject] = {}
+        self._limited_keys: dict[str, Subject] = {}
 
     def put_key(self, key_hash: str, record: ApiKeyRecord | None) -> None:
         _put(self._keys, key_hash, record)
+        limited = None if record is None else _limited(f"key {record.key_id}", record.limits)
+        _put(self._limited_keys, key_hash, limited)
+
+    def put_tenant(self, tenant_id: str, record: TenantRecord | None) -> None:
+        limited = None if record is None else _limited(f"tenant {tenant_id}", record.limits)
+        _put(self._limited_tenants, tenant_id, limited)
 
     def put_base(self, base_model_hash: str, record: BaseModelRecord | None) -> None:
         _put(self._bases, base_model_hash, record)
@@ -78,9 +89,13 @@ class Directory:
         scheme, _, key = (authorization or "").strip().partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             return refusal.unauthorised("An API key is required: send it as `Authorization: Bearer <key>`.")
-        record = self._keys.get(key_of(key.strip()))
+        record = self._keys.get(key_hash := key_of(key.strip()))
         if record is not None:
-            return Caller(key_id=record.key_id, tenant_id=record.tenant_id, may_call_base=record.may_call_base)
+            both = (self._limited_tenants.get(record.tenant_id), self._limited_keys.get(key_hash))
+            return Caller(
+                key_id=record.key_id, tenant_id=record.tenant_id, may_call_base=record.may_call_base,
+                limited=tuple(each for each in both if each is not None) if any(both) else (),
+            )  # fmt: skip
         if not current:
             return refusal.unavailable(refusal.OUT_OF_TOUCH)
         return refusal.unauthorised("The API key is not known.")
@@ -134,6 +149,10 @@ def _of_base(tenant_id: str, base: BaseModelRecord) -> Target:
         base_model_hash=base.base_model_hash,
         max_context_tokens=base.max_context_tokens,
     )
+
+
+def _limited(name: str, limits: Limits) -> Subject | None:
+    return None if limits == Limits() else Subject(name=name, limits=limits)
 
 
 def _put(records: dict[str, R], key: str, record: R | None) -> None:

@@ -54,6 +54,7 @@ class ChatRoute:
             await _send_refusal(send, admitted, head)
             return
         request, exchange = admitted
+        head |= exchange.limits
         async with _watched(exchange, receive):
             await _answer(request, exchange, head, send)
 
@@ -80,7 +81,7 @@ class ChatRoute:
             if (strategy := next((each for each in STRATEGIES if each == named), None)) is None:
                 return bad_request(f"{STRATEGY_HEADER} is one of {', '.join(STRATEGIES)}, not {named[:40]!r}.")
             request = msgspec.structs.replace(request, strategy=strategy)
-        exchange = self._door.begin(caller, request, request_id)
+        exchange = await self._door.begin(caller, request, request_id)
         return exchange if isinstance(exchange, Refusal) else (request, exchange)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from services.gateway.core.chat import ChatRequest
@@ -23,6 +24,10 @@ class Exchange(Protocol):
     @property
     def heading(self) -> Heading: ...
 
+    @property
+    def limits(self) -> Mapping[str, str]:
+        """Headers that say what is left of the caller's limits."""
+
     def leave(self, reason: str) -> None:
         """Nobody reads the outlet any more. Idempotent."""
 
@@ -34,7 +39,7 @@ class Door(Protocol):
     def models(self, caller: Caller) -> tuple[Listed, ...]:
         """What the caller may call."""
 
-    def begin(self, caller: Caller, chat: ChatRequest, request_id: str) -> Exchange | Refusal:
+    async def begin(self, caller: Caller, chat: ChatRequest, request_id: str) -> Exchange | Refusal:
         """Let a request in. `request_id` is what the client will know it by."""
 
     def unique_id(self) -> str:

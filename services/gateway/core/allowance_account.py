@@ -1,0 +1,95 @@
+"""All limits of one tenant or key at one gateway."""
+
+from __future__ import annotations
+
+from services.gateway.core.allowance import Ask, Grant, LeasePolicy, Spent, Subject
+from services.gateway.core.allowance_meter import Meter, Share
+from services.gateway.core.allowance_places import Places
+from shared.messages.desired import Limits
+
+
+class Account:
+    """A limit that changes keeps what is known of it; one that is new knows nothing."""
+
+    def __init__(self, subject: Subject, now_s: float) -> None:
+        self.name = subject.name
+        self.limits = Limits()
+        self.requests: Meter | None = None
+        self.tokens: Meter | None = None
+        self.streams: Places | None = None
+        self.touched_at_s = now_s
+        self.limit(subject.limits)
+
+    def limit(self, limits: Limits) -> None:
+        if limits is self.limits:
+            return
+        self.limits = limits
+        self.requests = _meter(self.requests, limits.requests_per_min)
+        self.tokens = _meter(self.tokens, limits.tokens_per_min)
+        if limits.streams is None:
+            self.streams = None
+        elif self.streams is None:
+            self.streams = Places(limits.streams)
+        else:
+            self.streams.limit = limits.streams
+
+    def needs(self, tokens: int) -> list[tuple[str, Meter, int]]:
+        """What a request takes of each of its minutes: it may ask for all tokens of one, and no more."""
+        asked = [("requests", self.requests, 1), ("tokens", self.tokens, max(1, tokens))]
+        return [(kind, meter, min(need, meter.limit)) for kind, meter, need in asked if meter is not None]
+
+    def settle(self, spent: Spent, tokens: int, now_s: float, share: Share) -> None:
+        """The request of this has ended, and came to so many tokens."""
+        if self.tokens is not None:
+            self.tokens.settle(spent.leased, spent.own_slot, tokens - spent.estimate, now_s, share)
+
+    def ask(self, gateway: str, epoch: str, now_s: float, share: Share) -> Ask | None:
+        """What the ledger has to be told or asked, if anything."""
+        requests = self.requests.ask(now_s, share) if self.requests is not None else None
+        tokens = self.tokens.ask(now_s, share) if self.tokens is not None else None
+        streams = self.streams.ask(now_s, share) if self.streams is not None else None
+        if requests is None and tokens is None and streams is None:
+            return None
+        return Ask(
+            subject=self.name, gateway=gateway, epoch=epoch, places_ms=int(share.policy.places_s * 1000),
+            requests=requests, tokens=tokens, streams=streams,
+        )  # fmt: skip
+
+    def granted(self, asked: Ask, grant: Grant, now_s: float, policy: LeasePolicy) -> None:
+        slot = grant.now_ms // 1000
+        if self.requests is not None and asked.requests is not None and grant.requests is not None:
+            self.requests.granted(asked.requests, grant.requests, slot, now_s, policy)
+        if self.tokens is not None and asked.tokens is not None and grant.tokens is not None:
+            self.tokens.granted(asked.tokens, grant.tokens, slot, now_s, policy)
+        if self.streams is not None and asked.streams is not None and grant.streams is not None:
+            self.streams.granted(asked.streams, grant.streams, now_s, policy)
+
+    def lost(self, asked: Ask) -> None:
+        """Nobody knows whether the ledger heard it."""
+        if self.requests is not None and asked.requests is not None:
+            self.requests.lost(asked.requests)
+        if self.tokens is not None and asked.tokens is not None:
+            self.tokens.lost(asked.tokens)
+        if self.streams is not None:
+            self.streams.lost()
+
+    def renew(self, now_s: float, ahead_s: float) -> None:
+        """The ledger has forgotten everything."""
+        for meter in (self.requests, self.tokens):
+            if meter is not None:
+                meter.renew(now_s, ahead_s)
+        if self.streams is not None:
+            self.streams.renew()
+
+    def is_idle(self, now_s: float) -> bool:
+        meters = [meter for meter in (self.requests, self.tokens) if meter is not None]
+        return all(meter.is_idle(now_s) for meter in meters) and (self.streams is None or self.streams.is_idle())
+
+
+def _meter(known: Meter | None, limit: int | None) -> Meter | None:
+    if limit is None:
+        return None
+    if known is None:
+        return Meter(limit)
+    known.limit = limit
+    return known

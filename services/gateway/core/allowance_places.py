@@ -1,0 +1,77 @@
+"""One limit of streams at one gateway: how many run, and for how many the ledger keeps a place for a while."""
+
+from __future__ import annotations
+
+from services.gateway.core.allowance import LeasePolicy, PlacesAsk, PlacesGrant
+from services.gateway.core.allowance_meter import Share
+
+_RENEW = 0.5
+"""Of the time for which places are held: what is left of it when they are asked for again."""
+_RETRY_S = 1.0
+"""Nobody knows when a stream ends."""
+
+
+class Places:
+    """A place that is not asked for again in time is free for others: so come back those of a gateway that died."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._held = 0
+        self._until_s = 0.0
+        self._waiting = 0
+        self._denied_until_s = 0.0
+
+    def covers(self, now_s: float) -> bool:
+        return self.used < self._held and now_s < self._until_s
+
+    def denied_for_s(self, now_s: float) -> float | None:
+        return _RETRY_S if now_s < self._denied_until_s else None
+
+    def wait_for_one(self) -> None:
+        self._waiting += 1
+
+    def take(self) -> None:
+        self.used += 1
+
+    def leave(self) -> None:
+        self.used -= 1
+
+    def alone_for_s(self, share: Share) -> float:
+        return 0.0 if self.used < share.own(self.limit) else _RETRY_S
+
+    def holds_too_many(self, share: Share) -> bool:
+        """Others may be waiting for one."""
+        return self._held > self.used + share.spare(self.limit)
+
+    def ask(self, now_s: float, share: Share) -> PlacesAsk | None:
+        soon = self._until_s - now_s < _RENEW * share.policy.places_s
+        renews = (soon and self.used > 0) or self.used > self._held
+        if not self._waiting and not renews and not self.holds_too_many(share):
+            return None
+        spare = share.spare(self.limit) if self.used or self._waiting else 0
+        want = self.used + self._waiting + spare
+        self._waiting = 0
+        return PlacesAsk(limit=self.limit, used=self.used, want=want)
+
+    def granted(self, asked: PlacesAsk, grant: PlacesGrant, now_s: float, policy: LeasePolicy) -> None:
+        """From the moment of the answer it holds a little shorter than in the ledger."""
+        self._waiting = 0
+        self._held = grant.held
+        self._until_s = now_s + 0.8 * policy.places_s
+        if asked.want > asked.used and grant.held <= asked.used:
+            self._denied_until_s = now_s + policy.denied_s
+
+    def lost(self) -> None:
+        self._waiting = 0
+
+    def renew(self) -> None:
+        """The ledger has forgotten everything."""
+        self._held = 0
+        self._until_s = self._denied_until_s = 0.0
+
+    def remaining(self) -> int:
+        return max(0, self.limit - self.used)
+
+    def is_idle(self) -> bool:
+        return not self.used and not self._held

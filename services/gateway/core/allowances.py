@@ -1,0 +1,183 @@
+"""Whether a request is within its limits: by leases of the ledger, or by the gateway's own share while that is away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from services.gateway.core.allowance import (
+    FREE,
+    Ask,
+    Decision,
+    Denial,
+    Grant,
+    LeasePolicy,
+    NeedsLease,
+    Pass,
+    Spent,
+    Subject,
+)
+from services.gateway.core.allowance_account import Account
+from services.gateway.core.allowance_headers import headers
+from services.gateway.core.allowance_meter import Share
+
+_FORGET_S = 180.0
+"""An account in which nothing happens: three of its minutes."""
+_WORDS = {"requests": "requests a minute", "tokens": "tokens a minute", "streams": "streams at once"}
+
+
+class Allowances:
+    """`admit` is either let in under every limit or charged under none. Whoever is let in is to be settled once."""
+
+    def __init__(self, gateway: str, policy: LeasePolicy) -> None:
+        self._gateway = gateway
+        self._share = Share(policy=policy)
+        self._epoch = ""
+        self._accounts: dict[str, Account] = {}
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def gateways(self, count: int) -> None:
+        """So many share the limits, this one included."""
+        self._share = msgspec.structs.replace(self._share, gateways=max(1, count))
+
+    def admit(self, subjects: Sequence[Subject], tokens: int, now_s: float, *, alone: bool) -> Decision:
+        """`tokens` is what the request may come to. `alone`: there is no ledger to ask now."""
+        if not subjects:
+            return FREE
+        accounts = [self._account(subject, now_s) for subject in subjects]
+        denial = self._denial(accounts, tokens, now_s, alone=alone)
+        if denial is not None:
+            return denial
+        if not alone and (lacking := self._lacking(accounts, tokens, now_s)):
+            return NeedsLease(subjects=lacking)
+        spent = tuple(self._charge(account, tokens, now_s, alone=alone) for account in accounts)
+        return Pass(
+            spent=spent,
+            streams=tuple(account.name for account in accounts if account.streams is not None),
+            headers=headers(accounts, now_s, self._share if alone else None),
+            refill=() if alone else tuple(account.name for account in accounts if self._is_low(account, now_s)),
+        )
+
+    def settle(self, admitted: Pass, tokens: int, now_s: float) -> tuple[str, ...]:
+        """The request has ended and came to so many tokens; those who should tell the ledger at once."""
+        for spent in admitted.spent:
+            if (charged := self._accounts.get(spent.subject)) is not None:
+                charged.settle(spent, tokens, now_s, self._share)
+        eager = []
+        for name in admitted.streams:
+            places = known.streams if (known := self._accounts.get(name)) is not None else None
+            if places is not None and places.used:
+                places.leave()
+                if places.holds_too_many(self._share):
+                    eager.append(name)
+        return tuple(eager)
+
+    def asks(self, names: Iterable[str], now_s: float) -> list[Ask]:
+        """What the ledger has to be told or asked for these accounts."""
+        known = [self._accounts[name] for name in names if name in self._accounts]
+        asks = [account.ask(self._gateway, self._epoch, now_s, self._share) for account in known]
+        return [ask for ask in asks if ask is not None]
+
+    def greeting(self) -> Ask:
+        """Asks for nothing: who is the ledger, and what time is it there?"""
+        return Ask(subject="", gateway=self._gateway, epoch=self._epoch)
+
+    def names(self, now_s: float) -> list[str]:
+        """Of all accounts; what was idle for long is forgotten."""
+        idle = [
+            name for name, each in self._accounts.items()
+            if now_s - each.touched_at_s > _FORGET_S and each.is_idle(now_s)
+        ]  # fmt: skip
+        for name in idle:
+            del self._accounts[name]
+        return list(self._accounts)
+
+    def granted(self, asked: Ask, grant: Grant, now_s: float) -> None:
+        """What the ledger answered. A new one is told everything with the next question."""
+        self._share = msgspec.structs.replace(self._share, ahead_s=grant.now_ms / 1000 - now_s)
+        if grant.epoch != self._epoch:
+            self._epoch = grant.epoch
+            for account in self._accounts.values():
+                account.renew(now_s, grant.now_ms / 1000 - now_s)
+        elif not grant.stale and (asking := self._accounts.get(asked.subject)) is not None:
+            asking.granted(asked, grant, now_s, self._share.policy)
+
+    def lost(self, asked: Ask) -> None:
+        if (account := self._accounts.get(asked.subject)) is not None:
+            account.lost(asked)
+
+    def _account(self, subject: Subject, now_s: float) -> Account:
+        account = self._accounts.get(subject.name)
+        if account is None:
+            account = self._accounts[subject.name] = Account(subject, now_s)
+        account.limit(subject.limits)
+        account.touched_at_s = now_s
+        return account
+
+    def _denial(self, accounts: list[Account], tokens: int, now_s: float, *, alone: bool) -> Denial | None:
+        for account in accounts:
+            for kind, need, wait_s in self._waits(account, tokens, now_s, alone=alone):
+                if wait_s is not None:
+                    known = headers([account], now_s, self._share if alone else None)
+                    reason = _reason(account, kind, need, wait_s)
+                    return Denial(kind=kind, reason=reason, retry_after_s=wait_s, headers=known)
+        return None
+
+    def _waits(
+        self, account: Account, tokens: int, now_s: float, *, alone: bool
+    ) -> Iterator[tuple[str, int, float | None]]:
+        """Each kind of limit, what is needed of it, and how long that would have to wait, as far as is known."""
+        share, places = self._share, account.streams
+        for kind, meter, need in account.needs(tokens):
+            if alone:
+                yield kind, need, meter.alone_for_s(need, now_s, share) or None
+            else:
+                covered = meter.covers(need, now_s)
+                yield kind, need, None if covered else meter.denied_for_s(need, now_s)
+        if places is not None and alone:
+            yield "streams", 1, places.alone_for_s(share) or None
+        elif places is not None and not places.covers(now_s):
+            yield "streams", 1, places.denied_for_s(now_s)
+
+    def _lacking(self, accounts: list[Account], tokens: int, now_s: float) -> tuple[str, ...]:
+        """Those whose leases do not cover it, which now wait for more."""
+        lacking = []
+        for account in accounts:
+            short = [(meter, need) for _, meter, need in account.needs(tokens) if meter.left < need]
+            for meter, need in short:
+                meter.wait_for(need)
+            placeless = account.streams is not None and not account.streams.covers(now_s)
+            if placeless and account.streams is not None:
+                account.streams.wait_for_one()
+            if short or placeless:
+                lacking.append(account.name)
+        return tuple(lacking)
+
+    def _charge(self, account: Account, tokens: int, now_s: float, *, alone: bool) -> Spent:
+        estimate = 0
+        leased: tuple[tuple[int, int], ...] = ()
+        for kind, meter, need in account.needs(tokens):
+            taken: tuple[tuple[int, int], ...] = ()
+            if alone:
+                meter.take_alone(need, now_s, self._share)
+            else:
+                taken = meter.take(need, now_s)
+            if kind == "tokens":
+                estimate, leased = need, taken
+        if account.streams is not None:
+            account.streams.take()
+        return Spent(subject=account.name, estimate=estimate, leased=leased, own_slot=int(now_s))
+
+    def _is_low(self, account: Account, now_s: float) -> bool:
+        return any(meter.is_low(now_s, self._share) for _, meter, _ in account.needs(1))
+
+
+def _reason(account: Account, kind: str, need: int, wait_s: float) -> str:
+    limit = getattr(account.limits, kind if kind == "streams" else f"{kind}_per_min")
+    asked = f", and this request asks for about {need}" if kind == "tokens" else ""
+    again = math.ceil(wait_s)
+    return f"The limit of {account.name}, {limit} {_WORDS[kind]}, is reached{asked}. Try again in {again} s."

@@ -1,0 +1,321 @@
+"""Limits over several gateways, by a ledger on paper: what is let in, in every 60 seconds, and what is said of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.gateway.core import refusal
+from services.gateway.core.allowance import (
+    FREE,
+    Ask,
+    Decision,
+    Denial,
+    Grant,
+    LeasePolicy,
+    NeedsLease,
+    Pass,
+    Subject,
+)
+from services.gateway.core.allowance_headers import duration
+from services.gateway.core.allowances import Allowances
+from services.gateway.core.company import FRESH_S, Company
+from shared.messages.desired import Limits
+from tests.support.paper_ledger import PaperLedger
+
+POLICY = LeasePolicy()
+LEDGER_AHEAD_S = 1_000_000.4
+
+
+class Town:
+    """Some gateways, one ledger whose clock is another one, and what was let in when."""
+
+    def __init__(self, gateways: int, limits: Limits) -> None:
+        self.now_s = 0.0
+        self.waits = 0
+        self.ledger: PaperLedger | None = PaperLedger()
+        self.subject = Subject(name="tenant acme", limits=limits)
+        self.gateways = [Allowances(f"g{at}", POLICY) for at in range(gateways)]
+        self.admitted: list[tuple[float, int, Pass, Allowances]] = []
+        for each in self.gateways:
+            each.gateways(gateways)
+
+    def exchange(self, gateway: Allowances, names: list[str]) -> None:
+        for ask in gateway.asks(names, self.now_s):
+            self.send(gateway, ask)
+
+    def send(self, gateway: Allowances, ask: Ask) -> None:
+        if self.ledger is None:
+            gateway.lost(ask)
+            return
+        at_ms = int((self.now_s + LEDGER_AHEAD_S) * 1000)
+        said = msgspec.json.encode(msgspec.structs.replace(ask, now_ms=at_ms))
+        grant = self.ledger.answer(msgspec.json.decode(said, type=Ask))
+        gateway.granted(ask, msgspec.json.decode(msgspec.json.encode(grant), type=Grant), self.now_s)
+
+    def ask(self, at: int, tokens: int = 1) -> Decision:
+        gateway = self.gateways[at]
+        for _ in range(4):
+            alone = self.ledger is None
+            decision = gateway.admit((self.subject,), tokens, self.now_s, alone=alone)
+            if not isinstance(decision, NeedsLease):
+                break
+            self.waits += 1
+            self.exchange(gateway, list(decision.subjects))
+        if isinstance(decision, Pass):
+            self.admitted.append((self.now_s, len(self.admitted), decision, gateway))
+            if decision.refill:
+                self.exchange(gateway, list(decision.refill))
+        return decision
+
+    def settle(self, admitted: tuple[float, int, Pass, Allowances], tokens: int) -> None:
+        _, _, passed, gateway = admitted
+        self.exchange(gateway, list(gateway.settle(passed, tokens, self.now_s)))
+
+    def turn(self) -> None:
+        for gateway in self.gateways:
+            self.exchange(gateway, gateway.names(self.now_s))
+
+    def greet(self) -> None:
+        for gateway in self.gateways:
+            self.send(gateway, gateway.greeting())
+
+    def most_in_a_minute(self, sizes: list[int]) -> int:
+        times = [at_s for at_s, *_ in self.admitted]
+        return max(
+            (
+                sum(size for at_s, size in zip(times, sizes, strict=True) if begin_s <= at_s < begin_s + 60.0)
+                for begin_s in times
+            ),
+            default=0,
+        )
+
+
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 2), st.floats(0.0, 4.0), st.integers(1, 90), st.floats(0.0, 1.0), st.booleans()
+    ),
+    max_size=120,
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(limit=st.integers(1, 200), steps=steps)
+def test_no_minute_holds_more_requests_than_the_limit_and_the_leases(
+    limit: int, steps: list[tuple[int, float, int, float, bool]]
+) -> None:
+    town = Town(3, Limits(requests_per_min=limit))
+    for at, passes_s, count, _, turns in steps:
+        town.now_s += passes_s
+        for _ in range(count):
+            town.ask(at)
+        if turns:
+            town.turn()
+    assert town.most_in_a_minute([1] * len(town.admitted)) <= limit * (1 + POLICY.chunk_share)
+
+
+@settings(max_examples=60, deadline=None)
+@given(limit=st.integers(1, 5_000), steps=steps)
+def test_no_minute_holds_more_tokens_than_the_limit_and_the_leases(
+    limit: int, steps: list[tuple[int, float, int, float, bool]]
+) -> None:
+    """Answers come to no more than was estimated, and free what they did not take at once."""
+    town = Town(3, Limits(tokens_per_min=limit))
+    sizes: list[int] = []
+    for at, passes_s, tokens, share, turns in steps:
+        town.now_s += passes_s
+        if isinstance(town.ask(at, tokens * 10), Pass):
+            took = int(town.admitted[-1][2].spent[0].estimate * share)
+            sizes.append(took)
+            town.settle(town.admitted[-1], took)
+        if turns:
+            town.turn()
+    assert town.most_in_a_minute(sizes) <= limit * (1 + POLICY.chunk_share)
+
+
+@settings(max_examples=60, deadline=None)
+@given(asked=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 400), st.integers(0, 900)), max_size=30))
+def test_what_was_used_is_what_the_ledger_knows(asked: list[tuple[int, int, int]]) -> None:
+    """Estimates, leases, corrections up and down: once all has ended, the sum is that of the real tokens."""
+    town = Town(2, Limits(tokens_per_min=20_000))
+    real = 0
+    for at, estimate, tokens in asked:
+        town.now_s += 0.5
+        if isinstance(town.ask(at, estimate), Pass):
+            real += tokens
+            town.settle(town.admitted[-1], tokens)
+    town.now_s += POLICY.lease_s + 1.0
+    town.turn()
+    assert town.ledger is not None
+    assert town.ledger.used("tenant acme", "tokens") == real
+
+
+def test_whoever_asks_steadily_gets_the_whole_limit_and_seldom_waits() -> None:
+    town = Town(2, Limits(requests_per_min=1_200))
+    for at in range(3_600):
+        town.now_s = at * 0.05
+        town.ask(at % 2)
+        if at % 10 == 0:
+            town.turn()
+    assert len(town.admitted) > 3_500, "it asks for exactly the limit: 97 % at least are let in"
+    assert town.waits < 100, "all but a few find their lease there"
+
+
+def test_retry_after_is_when_it_is_let_in_and_not_before() -> None:
+    town = Town(1, Limits(requests_per_min=3))
+    for at_s in (0.0, 10.0, 20.0):
+        town.now_s = at_s
+        assert isinstance(town.ask(0), Pass)
+    town.now_s = 30.0
+    denial = town.ask(0)
+    assert isinstance(denial, Denial)
+    assert denial.kind == "requests"
+    assert denial.retry_after_s == pytest.approx(31.0, abs=1.0)
+    town.now_s = 30.0 + denial.retry_after_s - 0.1
+    assert isinstance(town.ask(0), Denial)
+    town.now_s = 30.0 + denial.retry_after_s + 0.3
+    assert isinstance(town.ask(0), Pass)
+
+
+def test_a_denial_in_openais_words() -> None:
+    town = Town(1, Limits(requests_per_min=1, tokens_per_min=500))
+    town.ask(0, 100)
+    denied = town.ask(0, 100)
+    assert isinstance(denied, Denial)
+    said = refusal.limited(denied)
+    assert (said.status, said.type, said.code) == (429, "requests", "rate_limit_exceeded")
+    assert said.message == "The limit of tenant acme, 1 requests a minute, is reached. Try again in 61 s."
+    assert said.headers == {
+        "retry-after": "61", "retry-after-ms": "60600", "x-ratelimit-limit-requests": "1",
+        "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m1s",
+        "x-ratelimit-limit-tokens": "500", "x-ratelimit-remaining-tokens": "400", "x-ratelimit-reset-tokens": "1m1s",
+    }  # fmt: skip
+
+
+def test_the_tighter_of_a_tenants_and_a_keys_limits_is_told() -> None:
+    town = Town(1, Limits(requests_per_min=10))
+    key = Subject(name="key k1", limits=Limits(requests_per_min=2))
+    gateway = town.gateways[0]
+    while isinstance(decision := gateway.admit((town.subject, key), 1, 0.0, alone=False), NeedsLease):
+        town.exchange(gateway, list(decision.subjects))
+    assert isinstance(decision, Pass)
+    assert decision.headers["x-ratelimit-limit-requests"] == "2"
+    assert decision.headers["x-ratelimit-remaining-requests"] == "1"
+
+
+def test_a_refusal_by_one_limit_charges_none() -> None:
+    town = Town(1, Limits(requests_per_min=10, streams=1))
+    first = town.ask(0)
+    assert isinstance(first, Pass)
+    for _ in range(5):
+        denial = town.ask(0)
+        assert isinstance(denial, Denial)
+        assert denial.kind == "streams"
+    town.settle(town.admitted[0], 1)
+    town.now_s += POLICY.lease_s + 1.0
+    town.turn()
+    assert town.ledger is not None
+    assert town.ledger.used("tenant acme", "requests") == 1
+
+
+def test_streams_of_two_gateways_share_one_limit_and_a_place_is_free_at_once() -> None:
+    town = Town(2, Limits(streams=2))
+    assert isinstance(town.ask(0), Pass)
+    assert isinstance(town.ask(1), Pass)
+    assert isinstance(town.ask(0), Denial)
+    town.settle(town.admitted[1], 1)
+    town.now_s += POLICY.denied_s
+    assert isinstance(town.ask(0), Pass)
+
+
+def test_the_streams_of_a_gateway_that_died_come_back() -> None:
+    town = Town(2, Limits(streams=2))
+    town.ask(0), town.ask(0)
+    assert isinstance(town.ask(1), Denial)
+    town.gateways[0] = Allowances("another", POLICY)
+    town.now_s += POLICY.places_s - 0.1
+    assert isinstance(town.ask(1), Denial)
+    town.now_s += 0.3
+    assert isinstance(town.ask(1), Pass)
+
+
+def test_a_stream_that_runs_for_long_keeps_its_place() -> None:
+    town = Town(2, Limits(streams=1))
+    town.ask(0)
+    for _ in range(40):
+        town.now_s += 0.5
+        town.turn()
+    assert isinstance(town.ask(1), Denial)
+
+
+def test_without_a_ledger_each_keeps_to_its_share_and_tells_it_later() -> None:
+    town = Town(2, Limits(requests_per_min=10, streams=100))
+    town.ask(0)
+    town.ledger, kept = None, town.ledger
+    alone = [isinstance(town.ask(0), Pass) for _ in range(10)]
+    assert alone == [True] * 4 + [False] * 6, "five are its share, and one of them it had"
+    assert sum(isinstance(town.ask(1), Pass) for _ in range(10)) == 5
+    town.ledger = kept
+    town.greet()
+    town.turn()
+    assert town.ledger is not None
+    assert town.ledger.used("tenant acme", "requests") == 10
+    town.now_s += POLICY.denied_s
+    assert isinstance(town.ask(0), Denial)
+
+
+def test_a_ledger_that_forgot_is_told_what_the_minute_had() -> None:
+    town = Town(2, Limits(requests_per_min=10))
+    for _ in range(4):
+        town.ask(0), town.ask(1)
+    town.ledger = PaperLedger(epoch="another")
+    town.greet()
+    town.turn()
+    assert town.ledger.used("tenant acme", "requests") == 8
+    assert [isinstance(town.ask(1), Pass) for _ in range(3)] == [True, True, False]
+
+
+def test_a_limit_that_changes_holds_at_once() -> None:
+    town = Town(1, Limits(requests_per_min=100))
+    for _ in range(5):
+        town.ask(0)
+    town.subject = Subject(name="tenant acme", limits=Limits(requests_per_min=5))
+    town.now_s += POLICY.lease_s
+    assert isinstance(town.ask(0), Denial)
+    town.subject = Subject(name="tenant acme", limits=Limits(requests_per_min=6))
+    town.now_s += POLICY.denied_s
+    assert isinstance(town.ask(0), Pass)
+
+
+def test_nobody_without_limits_is_charged() -> None:
+    gateway = Allowances("g", POLICY)
+    assert gateway.admit((), 10, 0.0, alone=False) is FREE
+    assert len(gateway) == 0
+
+
+def test_accounts_that_are_idle_are_forgotten() -> None:
+    town = Town(1, Limits(requests_per_min=5, tokens_per_min=500, streams=2))
+    town.ask(0, 10)
+    town.settle(town.admitted[0], 10)
+    for _ in range(500):
+        town.now_s += 0.5
+        town.turn()
+    assert len(town.gateways[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.0, "0ms"), (0.25, "250ms"), (1.0, "1s"), (59.2, "1m0s"), (60.4, "1m1s"), (90.0, "1m30s")]
+)
+def test_durations_are_told_as_openai_tells_them(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
+
+
+def test_a_gateway_that_is_silent_is_no_company() -> None:
+    company = Company("g0")
+    assert company.count(0.0) == 1
+    company.heard("g0", 0.0)
+    company.heard("g1", 0.0)
+    assert company.count(FRESH_S) == 2
+    assert company.count(FRESH_S + 0.1) == 1
