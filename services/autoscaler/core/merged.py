@@ -38,7 +38,8 @@ class MergedPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class MergedPool(msgspec.Struct, frozen=True, kw_only=True):
     """One customer's own pool. `since_s` is since when its traffic has been on the other side of the threshold:
     high before the pool is wanted, low once it is. `demand` is all that the customer asks for, wherever it is served.
-    Without a `key` its adapter was retired while nobody looked, and what is left of the pool is to go.
+    Without a `key` its adapter was retired while nobody looked, and what is left of the pool is to go, unless the
+    adapter is back on record and asked for.
     """
 
     pool_id: str
@@ -93,7 +94,7 @@ def merged_pools(
             if not rate or asked_tokens_per_s(tally, now_s, windows) < policy.share * rate:
                 continue
             known = MergedPool(pool_id=pool_id, base_pool_id=base_pool_id, key=record.key)
-        after[pool_id] = msgspec.structs.replace(known, demand=demand_of(tally, now_s, windows))
+        after[pool_id] = msgspec.structs.replace(known, key=record.key, demand=demand_of(tally, now_s, windows))
     silent = {name: msgspec.structs.replace(pool, demand=Demand()) for name, pool in before.items()}
     return {name: _judged(pool, market, now_s, policy) for name, pool in {**silent, **after}.items()}
 

@@ -16,6 +16,7 @@ from services.autoscaler.core.merged import (
     MergedPool,
     customers_after,
     merged_pools,
+    orphaned,
 )
 from services.autoscaler.core.policy import ScalePolicy
 from shared.messages.activity import AdapterActivity, GatewayActivity, PoolActivity
@@ -104,6 +105,15 @@ def test_a_retired_adapter_loses_its_pool_and_the_silent_are_forgotten() -> None
     customer.seconds(1, 1)
     nothing = GatewayActivity(gateway_id="g1", sequence=9, interval_s=1.0, pools={})
     assert customers_after(customer.customers, nothing, 900.0, WINDOWS) == {}
+
+
+def test_an_adapter_that_comes_back_gets_its_pool_back() -> None:
+    customer = Customer()
+    customer.merged = {MERGED: orphaned(MERGED)}
+    customer.seconds(5, 7)
+    assert not customer.wanted
+    customer.seconds(10, 7)
+    assert customer.wanted
 
 
 def test_a_merged_pool_begins_with_one_replica_and_follows_its_customer() -> None:
