@@ -11,4 +11,6 @@ SECRETS = FLEET / "secrets.json"
 INBOX = FLEET / "inbox"
 NATS_STORE = Path("/var/lib/lorafleet/nats")
 MODEL = Path("/models/SmolLM2-135M-Instruct")
+VALKEY_PASSWORD = FLEET / "valkey.password"
+VALKEY = ("valkey", 6379)
 NATS_URL = "nats://nats:4222"

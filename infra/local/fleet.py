@@ -45,12 +45,14 @@ class FleetInputs:
     """By service name as in shared.contracts.channel.Service."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Variables that the operator set for single services."""
+    redis_url: str = ""
+    """Where gateways hold limits together."""
     more_folders: tuple[Path, ...] = ()
     """The model folder of each further pool."""
 
 
 def processes(inputs: FleetInputs) -> tuple[ProcessSpec, ...]:
-    """Every child of the supervisor but nats-server, in the order in which they start."""
+    """Every service among the supervisor's children, in the order in which they start."""
     return (*_workers(inputs), _registry(inputs), _placement(inputs), _autoscaler(inputs), _gateway(inputs))
 
 
@@ -85,6 +87,8 @@ def _pool(inputs: FleetInputs, at_pool: int) -> dict[str, str]:
 def _gateway(inputs: FleetInputs) -> ProcessSpec:
     settings = inputs.settings
     env = {"GATEWAY_ID": "gateway-0", "HOST": settings.host, "PORT": str(settings.port)}
+    if inputs.redis_url:
+        env["REDIS_URL"] = inputs.redis_url
     return _spec(inputs, "gateway", "GATEWAY", env, settings.port)
 
 

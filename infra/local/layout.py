@@ -19,6 +19,10 @@ class Layout:
         return self.home / "nats"
 
     @property
+    def valkey(self) -> Path:
+        return self.home / "valkey"
+
+    @property
     def store(self) -> Path:
         return self.home / "store"
 

@@ -33,6 +33,8 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
     nats_port: int = 4222
     nats_monitoring_port: int = -1
     """-1: one that is free."""
+    redis_url: str | None = None
+    """`redis://:password@host:6379/0`, where gateways hold limits together; unset: a Valkey of this fleet's own."""
     probe_port: int = 8090
     """Metrics of placement, autoscaler and the replicas: this port and the next ones."""
     replicas: int = 2

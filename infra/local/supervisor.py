@@ -24,6 +24,8 @@ _POLL_S = 0.1
 _NOTHING = "it said nothing"
 _WRONG_SETTING = 2
 """The exit code of a service that cannot run with its settings (`shared.runtime.service.run_main`)."""
+_GROUND = ("nats", "valkey")
+"""What services stand on until they have ended."""
 _STOP_GRACE_S = 30.0
 """More than gateways and replicas take to let streams finish (20 s) and to say their last word."""
 
@@ -40,8 +42,10 @@ class Supervisor:
         self._leaving: set[str] = set()
         self._work: set[asyncio.Task[str | None]] = set()
 
-    def start_program(self, name: str, argv: Sequence[str]) -> Child:
+    def start_program(self, name: str, argv: Sequence[str], *, vital: bool = True) -> Child:
         """Start a program that is not one of our services, such as nats-server."""
+        if not vital:
+            self._dispensable.add(name)
         return self._start(name, argv, {})
 
     def start_service(self, spec: ProcessSpec) -> Child:
@@ -102,10 +106,10 @@ class Supervisor:
         for work in self._work:
             work.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
-        services = [child for name, child in self._children.items() if name != "nats"]
+        services = [child for name, child in self._children.items() if name not in _GROUND]
         await asyncio.gather(*(child.stop(_STOP_GRACE_S) for child in services))
-        if nats := self._children.get("nats"):
-            await nats.stop(_STOP_GRACE_S)
+        ground = [child for name, child in self._children.items() if name in _GROUND]
+        await asyncio.gather(*(child.stop(_STOP_GRACE_S) for child in ground))
 
     def _start(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> Child:
         child = Child(name, argv, {**clean_environment(os.environ), **env}, self._layout.log(name))

@@ -27,6 +27,7 @@ from infra.local.race import race
 from infra.local.replicas import Replicas
 from infra.local.settings import LocalSettings
 from infra.local.supervisor import Supervisor
+from infra.local.valkey import start_valkey
 from infra.nats.credentials import write_private
 from shared.bus.nats import connect
 from shared.messages.desired import BaseModelRecord
@@ -95,13 +96,14 @@ async def _bases(run: Run) -> dict[str | None, Base]:
 
 
 async def _serve(run: Run, supervisor: Supervisor, bases: Mapping[str | None, Base]) -> None:
+    redis_url = start_valkey(supervisor, run.layout, run.settings)
     logins = await start_nats(supervisor, run.layout, run.settings)
     run.say(f"nats-server is ready on port {run.settings.nats_port}")
     secrets = secret_file.load_or_create(run.layout.secrets)
     model_folder, *more_folders = (bases[pool.model].folder for pool in run.settings.pools)
     inputs = FleetInputs(
         layout=run.layout, settings=run.settings, model_folder=model_folder, admin_key=secrets.admin_key, logins=logins,
-        overrides=run.overrides, more_folders=tuple(more_folders),
+        overrides=run.overrides, redis_url=redis_url, more_folders=tuple(more_folders),
     )  # fmt: skip
     records = [base.record for base in bases.values()]
     pool_ids = [pool_id(bases[pool.model].record.base_model_hash, pool.rank_limit) for pool in run.settings.pools]

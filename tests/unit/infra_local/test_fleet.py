@@ -42,6 +42,12 @@ def test_every_service_accepts_what_it_is_given(spec: ProcessSpec) -> None:
     assert settings.nats_password == f"of-{spec.module.rpartition('.')[2]}"
 
 
+def test_only_gateways_know_where_limits_are_held_together() -> None:
+    given = replace(inputs(), redis_url="redis://:secret@127.0.0.1:7000/0")
+    assert [spec.name for spec in processes(given) if given.redis_url in spec.env.values()] == ["gateway"]
+    assert not any("REDIS_URL" in name for spec in specs() for name in spec.env)
+
+
 def test_only_the_registry_knows_the_admin_key() -> None:
     assert [spec.name for spec in specs() if "admin-key-of-this-fleet" in spec.env.values()] == ["registry"]
 
