@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent
 
 NATS_HOMES = (r"shared\.bus\.nats\w*", r"infra\.nats(\.\w+)*", r"tests\.(support|integration)\.\w*nats\w*")
 
+REDIS_HOMES = (r"services\.gateway\.io\.limits_redis", r"tests\.\w+(\.\w+)*\.test_(gateway_limits|valkey)")
+
 S3_HOMES = (r"shared\.store\.s3\w*", r"tests\.(support|integration)\.\w*s3\w*")
 
 FAMILIES = {
@@ -90,6 +92,10 @@ def test_nats_is_imported_in_one_place(modules: list[Module]) -> None:
     nobody(check(modules, layers.imports_only_in("nats", NATS_HOMES)))
 
 
+def test_redis_is_spoken_in_one_place(modules: list[Module]) -> None:
+    nobody(check(modules, layers.imports_only_in("redis", REDIS_HOMES)))
+
+
 def test_s3_is_spoken_in_one_place(modules: list[Module]) -> None:
     for library in ("boto3", "botocore"):
         nobody(check(modules, layers.imports_only_in(library, S3_HOMES)))
@@ -153,6 +159,7 @@ Rule = Callable[[Module], list[str]]
 
 _LAYERED: Rule = layers.wrong_imports(LAYERS)
 _NATS: Rule = layers.imports_only_in("nats", NATS_HOMES)
+_REDIS: Rule = layers.imports_only_in("redis", REDIS_HOMES)
 _CLIENTS: Rule = layers.many_clients(FAMILIES, neutral=PLAIN)
 _WIRING: Rule = purity.constructions(WIRED | {"services.gateway.io.door.Door"})
 
@@ -189,6 +196,7 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (_NATS, "services/gateway/io/new.py", "import nats"),
     (_NATS, "shared/bus/memory.py", "from nats.aio.client import Client"),
     (_NATS, "tests/e2e/test_new.py", "import nats"),
+    (_REDIS, "services/gateway/limits.py", "from redis.asyncio import Redis"),
     (_CLIENTS, "services/registry/io/new.py", "import httpx\nimport sqlalchemy"),
     (purity.impurities, "services/gateway/core/new.py", "import time"),
     (purity.impurities, "services/gateway/core/new.py", "from os import path"),

@@ -1,5 +1,5 @@
-"""`python -m infra.docker.healthy URL`: exit code 0 if it answers 200, or listens (`tcp://host:port`). Images need no curl
-for their health checks."""
+"""`python -m infra.docker.healthy URL`: exit code 0 if it answers 200, or listens (`tcp://host:port`). Images need no
+curl for their health checks."""
 
 from __future__ import annotations
 
