@@ -30,7 +30,8 @@ class LostBytes:
         self._found_right: dict[str, float] = {}
 
     async def look(self, told: AdapterLoadFailed) -> None:
-        """Fails the adapter if the store itself shows that its bytes are gone or wrong, and else does nothing.
+        """Fails the adapter if the store itself shows that its bytes are gone or wrong, and else does nothing. Wrong
+        bytes leave the store, so that the file can be uploaded again and is not taken for what is there already.
         Raises StoreUnavailable, DatabaseUnavailable: then nothing is known, and the same complaint may come again."""
         async with self._database.read() as connection:
             adapter = await adapter_rows.find(connection, told.adapter_id)
@@ -48,14 +49,21 @@ class LostBytes:
 
     async def _fault(self, adapter: StoredAdapter) -> str | None:
         digest = hashlib.sha256()
+        version = await self._store.version(adapter.store_key)
         try:
             async for chunk in self._store.read(adapter.store_key):
                 await asyncio.to_thread(digest.update, chunk)
         except ObjectMissing:
             return "its weights are no longer in the store"
         if digest.hexdigest() != adapter.digest:
+            await self._remove(adapter.store_key, version)
             return f"its weights in the store are corrupt: their SHA-256 is {digest.hexdigest()}"
         return None
+
+    async def _remove(self, store_key: str, version: str | None) -> None:
+        """What was read; somebody may have put the right bytes there meanwhile."""
+        if await self._store.version(store_key) == version:
+            await self._store.delete(store_key)
 
     async def _fail(self, adapter_id: str, fault: str) -> None:
         now_s = self._clock.wall_s()

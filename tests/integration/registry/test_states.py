@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from services.registry.core import lifecycle, records
@@ -236,6 +237,25 @@ async def test_c36_bytes_that_the_store_lost_fail_their_adapter_and_its_alias_sa
         await here.activated("v2", seed=2, alias=ALIAS)
         await alias_is(gateway, ALIAS, "v2")
         await value_is(worker, catalog.ADAPTER, key_of("v1"), lambda record: record is None)
+
+
+async def test_a_file_whose_bytes_the_store_lost_can_be_uploaded_again(place: Place) -> None:
+    await place.replicas("replica-a")
+    async with place.registry() as here:
+        await here.prepare()
+        announced = await here.activated("v1")
+        path = f"/internal/uploads/{announced.checksum}"
+        file = place.folder / "store" / (await here.registry.adapters.find("v1")).store_key  # type: ignore[union-attr]
+        right = file.read_bytes()
+        file.write_bytes(b"x" + right[1:])
+        await complain(place, here)
+        await here.reached("v1", "failed")
+        assert (await here.admin.get(path)).json()["weights_uri"] is None
+        uri = (await here.admin.put(path, content=right)).json()["weights_uri"]
+        answer = await here.post(msgspec.structs.replace(announced, adapter_id="v1-again", weights_uri=uri))
+        assert answer.status_code == 201
+        await here.reached("v1-again", "active")
+        assert file.read_bytes() == right
 
 
 async def test_a_complaint_that_the_store_does_not_bear_out_changes_nothing(place: Place) -> None:
