@@ -7,13 +7,14 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from services.console.commands.bases import chosen_base
 from services.console.commands.output import Output
-from services.console.core.outcome import REFUSED, USAGE
+from services.console.core.outcome import REFUSED, UNREACHABLE, USAGE
 from services.console.core.peft_folder import PeftConfig, UnclearConfig, peft_config
 from services.console.core.progress import Pace, upload_line
 from services.console.io.admin import Admin, CommandFailed
@@ -24,6 +25,8 @@ from shared.pipeline.outcome import UnclearFolder
 _COLUMNS = ("adapter_id", "tenant_id", "version", "status", "rank", "size_bytes", "pool_id", "pinned")
 _SETTLED = ("active", "rejected", "failed", "retired")
 _POLL_S = 0.2
+_PATIENCE_S = 60.0
+"""With a registry that has answered before: it starts again."""
 
 
 def register(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
@@ -56,8 +59,8 @@ def describe(path: Path) -> Folder:
 def announce(admin: Admin, folder: Folder, identity: Identity) -> dict[str, Any]:
     """Upload and register; the answer says how far it has come."""
     uri = _sent(admin, folder)
-    answer: dict[str, Any] = admin.post("/internal/adapters", announcement(folder, identity, uri))
-    return answer
+    announced = announcement(folder, identity, uri)
+    return _patiently(lambda: admin.post("/internal/adapters", announced))
 
 
 def _sent(admin: Admin, folder: Folder) -> str:
@@ -127,7 +130,7 @@ def settled(admin: Admin, adapter_id: str, timeout_s: float, alias: str | None =
     longer."""
     deadline_s = time.monotonic() + timeout_s
     while True:
-        answer: dict[str, Any] = admin.get(_path(adapter_id))
+        answer = _patiently(lambda: admin.get(_path(adapter_id)))
         status = answer["status"]
         if status == "active" and (alias is None or alias in answer["aliases"]):
             return answer
@@ -136,4 +139,16 @@ def settled(admin: Admin, adapter_id: str, timeout_s: float, alias: str | None =
         if time.monotonic() > deadline_s:
             still = f"active, but {alias} does not mean it," if status == "active" else status
             raise CommandFailed(f"{adapter_id} is still {still} after {timeout_s:g} s.", REFUSED, answer)
+        time.sleep(_POLL_S)
+
+
+def _patiently(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What may be asked twice is, until somebody answers. Raises CommandFailed, also if nobody did for so long."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except CommandFailed as error:
+            if error.code != UNREACHABLE or time.monotonic() > deadline_s:
+                raise
         time.sleep(_POLL_S)
