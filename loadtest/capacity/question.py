@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from loadtest.capacity.model import TARGETS, Model, NotPlannable
@@ -78,9 +80,12 @@ def check(question: Question) -> None:
     for name in _NOT_NEGATIVE:
         if not getattr(question, name) >= 0:
             raise NotPlannable(f"{name} is {getattr(question, name):g} and cannot be below 0.")
+    for name in (*_POSITIVE, *_NOT_NEGATIVE, "headroom"):
+        if not math.isfinite(getattr(question, name)):
+            raise NotPlannable(f"{name} has to be a finite number.")
     if question.headroom < 1:
         raise NotPlannable(f"headroom is {question.headroom:g}; below 1 the fleet could not carry its own traffic.")
-    if question.replica_tokens_per_s is not None and question.replica_tokens_per_s <= 0:
+    if question.replica_tokens_per_s is not None and not 0 < question.replica_tokens_per_s < math.inf:
         raise NotPlannable("replica_tokens_per_s has to be above 0.")
     if not question.targets or len(set(question.targets)) < len(question.targets):
         raise NotPlannable("targets names no module, or one of them twice.")

@@ -45,7 +45,9 @@ def read_trace(path: Path) -> Trace:
     try:
         with path.open(newline="", encoding="utf-8") as lines:
             requests = sorted(_requests(csv.DictReader(lines), path))
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise TraceUnreadable(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
         raise TraceUnreadable(f"{path} cannot be read: {error}.") from error
     if len(requests) < 2 or requests[0][0] == requests[-1][0]:
         raise TraceUnreadable(f"{path} needs requests at two different times at least, to have a rate.")

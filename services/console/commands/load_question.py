@@ -119,7 +119,9 @@ def _callable(target: Target) -> list[str]:
 def _listed(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be read: {error.strerror}.", USAGE) from error
+    except UnicodeDecodeError as error:
         raise CommandFailed(f"{path} cannot be read: {error}.", USAGE) from error
 
 

@@ -141,7 +141,7 @@ def test_ctrl_c_ends_with_what_was_measured(capsys: pytest.CaptureFixture[str]) 
         (["--url", "http://192.0.2.1"], "192.0.2.1 is another machine: add --yes-this-host if you may"),
         (["--url", "ftp://127.0.0.1"], "'ftp://127.0.0.1' is no address such as http://127.0.0.1:8080."),
         (["--aliases", "c{}/bot"], "How many aliases are there like c{}/bot? Add --count."),
-        (["--aliases", "/nowhere"], "/nowhere cannot be read"),
+        (["--aliases", "/nowhere"], "/nowhere cannot be read: No such file or directory."),
         (["--trace", "/nowhere.csv", "--aliases", "a{}", "--count", "1"], "/nowhere.csv cannot be read"),
         (["--check-markers", "/nowhere.json", "--aliases", "a{}", "--count", "1"], "/nowhere.json cannot be read"),
         (["--keys", "/nowhere.json"], "/nowhere.json cannot be read"),

@@ -59,7 +59,7 @@ def test_options_change_a_preset_in_their_own_units(capsys: pytest.CaptureFixtur
         (["--preset", "fleet-a", "--targets", "lm_head"], "lm_head is no target module; there are q_proj"),
         (["--model", "nowhere.json", *TRAFFIC], "nowhere.json cannot be read: No such file or directory."),
         (["--preset", "fleet-a", "--minutes", "-1"], "-1 minutes cannot be simulated; there have to be some."),
-        (["--preset", "fleet-a", "--trace", "nowhere.csv"], "nowhere.csv cannot be read"),
+        (["--preset", "fleet-a", "--trace", "nowhere.csv"], "nowhere.csv cannot be read: No such file or directory."),
         (["--model", "nowhere.json", "--rate", "3"], "A plan for a model needs --adapters, --prompt, --output too."),
     ],
 )
