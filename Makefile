@@ -21,6 +21,7 @@ VLLM_VENV := .venv-vllm
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
 # vLLM leaves its sockets' context to the garbage collector.
 VLLM_WARNINGS := -W "ignore:Unclosed context:ResourceWarning"
+PROMTOOL := $(VENV)/bin/promtool
 PYTEST := OMP_NUM_THREADS=1 $(PYTHON) -m pytest
 
 .PHONY: help
@@ -50,6 +51,10 @@ $(INSTALLED): $(LOCK) pyproject.toml
 	@echo "set-up: compiling"; $(PYTHON) -m compileall -qq -j 0 $(VENV)/lib || true # pip would with one core; templates fail
 	@touch $@
 
+# Judges the rules of alerts; what is on the PATH will do.
+$(PROMTOOL): $(INSTALLED)
+	@echo "set-up: promtool"; $(PYTHON) -m infra.prometheus.program && touch -c $@
+
 .PHONY: lock
 lock: ## write the lock anew from pyproject.toml, with the newest versions it allows
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
@@ -76,7 +81,7 @@ down: $(INSTALLED) ## stop the fleet that runs in the background
 
 # Most tests keep one core busy: so there are two runs at a time, and the second one's words come at its end.
 .PHONY: test
-test: lint types ## everything that must hold before a commit
+test: lint types $(PROMTOOL) ## everything that must hold before a commit
 	@echo "tests: unit, contract, simulation, e2e; beside them, and told of at the end, integration"
 	@beside=$$(mktemp); trap 'rm -f "$$beside"' EXIT; failed=0; \
 	$(PYTEST) tests/integration > "$$beside" 2>&1 & \
@@ -110,7 +115,7 @@ simulation: $(INSTALLED) ## several cores together in virtual time
 	@$(PYTEST) tests/simulation
 
 .PHONY: integration
-integration: $(INSTALLED) ## one service with the real server or engine beside it
+integration: $(INSTALLED) $(PROMTOOL) ## one service with the real server or engine beside it
 	@$(PYTEST) tests/integration
 
 .PHONY: e2e

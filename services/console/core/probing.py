@@ -13,6 +13,7 @@ from services.console.core.outcome import BROKEN, OK, REFUSED
 TENANT = "lorafleet-probe"
 """Whose canaries they are: no customer's key reaches them, and this one's reaches no customer's adapter."""
 FAILED = "failed"
+VERDICTS = ("own", "wrong_marker", "missing_marker", FAILED)
 MAX_TOKENS = 16
 _BASE_EVERY = 8
 """So many questions, and the base is asked one of them."""
@@ -79,8 +80,7 @@ def seconds_of(duration: str) -> float:
 
 
 def summary(counts: Mapping[str, int]) -> str:
-    kinds = ("own", "wrong_marker", "missing_marker", FAILED)
-    return f"{sum(counts.values())} questions: " + ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in kinds)
+    return f"{sum(counts.values())} questions: " + ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in VERDICTS)
 
 
 def code_of(counts: Counter[str]) -> int:

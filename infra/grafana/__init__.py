@@ -1,0 +1,1 @@
+"""The fleet on one page of Grafana."""

@@ -1,0 +1,1 @@
+"""What Prometheus is told about a fleet: recording rules, alerts, and the tests of both."""
