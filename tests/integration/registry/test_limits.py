@@ -46,7 +46,7 @@ async def test_gateways_hear_a_tenants_limits_and_a_keys(alone: World, gateway: 
     assert answer.json()["weight"] == 2.0, "what has nothing to do with limits stays"
     await change(alone, f"keys/{key['key_id']}", tokens_per_min=9_000)
     own = Limits(requests_per_min=60, streams=4)
-    await value_is(gateway, catalog.TENANT, "acme", lambda record: record.limits == own)
+    await value_is(gateway, catalog.TENANT, "acme", lambda record: (record.limits, record.weight) == (own, 2.0))
     in_bucket = key_of(key["api_key"])
     await value_is(gateway, catalog.API_KEY, in_bucket, lambda record: record.limits == Limits(tokens_per_min=9_000))
     shown = (await alone.admin.get("/internal/tenants/acme/limits")).json()

@@ -266,6 +266,20 @@ def test_without_a_ledger_each_keeps_to_its_share_and_tells_it_later() -> None:
     assert isinstance(town.ask(0), Denial)
 
 
+def test_without_a_ledger_retry_after_is_when_the_share_has_room() -> None:
+    town = Town(2, Limits(requests_per_min=4))
+    town.ledger = None
+    town.ask(0)
+    town.now_s = 10.0
+    town.ask(0)
+    denial = town.ask(0)
+    assert isinstance(denial, Denial)
+    assert denial.retry_after_s == 51.0
+    assert denial.headers["x-ratelimit-remaining-requests"] == "0"
+    town.now_s = 61.0
+    assert isinstance(town.ask(0), Pass)
+
+
 def test_a_ledger_that_forgot_is_told_what_the_minute_had() -> None:
     town = Town(2, Limits(requests_per_min=10))
     for _ in range(4):
@@ -275,6 +289,30 @@ def test_a_ledger_that_forgot_is_told_what_the_minute_had() -> None:
     town.turn()
     assert town.ledger.used("tenant acme", "requests") == 8
     assert [isinstance(town.ask(1), Pass) for _ in range(3)] == [True, True, False]
+
+
+def test_leases_of_a_ledger_that_forgot_are_worth_nothing() -> None:
+    town = Town(1, Limits(requests_per_min=1_000))
+    for _ in range(100):
+        town.ask(0)
+    town.ledger = PaperLedger(epoch="another")
+    town.greet()
+    more = 0
+    while isinstance(town.ask(0), Pass):
+        more += 1
+    assert more == 900, "what was let in counts, and what was leased does not"
+
+
+def test_what_comes_back_of_a_long_answer_is_not_there_twice() -> None:
+    """It was let in with the whole limit, took nothing of it, and ended half a minute later."""
+    town = Town(1, Limits(tokens_per_min=1_000))
+    assert isinstance(town.ask(0, 1_000), Pass)
+    town.now_s = 30.0
+    town.settle(town.admitted[0], 0)
+    town.turn()
+    town.now_s = 62.0
+    assert isinstance(town.ask(0, 1_000), Pass)
+    assert isinstance(town.ask(0, 1_000), Denial)
 
 
 def test_a_limit_that_changes_holds_at_once() -> None:
