@@ -21,6 +21,8 @@ from shared.runtime.metrics import Metrics
 
 TURN_S = 0.5
 _AT_ONCE = 200
+_UNHEARD_S = 1.0
+"""When whoever was refused before the ledger had answered may come again."""
 _LAST_S = 1.0
 """For a gateway that ends."""
 
@@ -84,6 +86,9 @@ class Limits:
         decision = self._allowances.admit(subjects, tokens, self._clock.now_s(), alone=late or self._away)
         if isinstance(decision, Denial):
             self._denied.labels(decision.kind).inc()
+            if late and not self._away:  # the ledger may know of more in a moment
+                wait_s = min(decision.retry_after_s, _UNHEARD_S)
+                return msgspec.structs.replace(decision, retry_after_s=wait_s)
         elif isinstance(decision, Pass):
             for name in decision.refill:
                 self._fly(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -123,7 +122,7 @@ class Allowances:
             for kind, need, wait_s in self._waits(account, tokens, now_s, alone=alone):
                 if wait_s is not None:
                     known = headers([account], now_s, self._share if alone else None)
-                    reason = _reason(account, kind, need, wait_s)
+                    reason = _reason(account, kind, need)
                     return Denial(kind=kind, reason=reason, retry_after_s=wait_s, headers=known)
         return None
 
@@ -176,8 +175,7 @@ class Allowances:
         return any(meter.is_low(now_s, self._share) for _, meter, _ in account.needs(1))
 
 
-def _reason(account: Account, kind: str, need: int, wait_s: float) -> str:
+def _reason(account: Account, kind: str, need: int) -> str:
     limit = getattr(account.limits, kind if kind == "streams" else f"{kind}_per_min")
     asked = f", and this request asks for about {need}" if kind == "tokens" else ""
-    again = math.ceil(wait_s)
-    return f"The limit of {account.name}, {limit} {_WORDS[kind]}, is reached{asked}. Try again in {again} s."
+    return f"The limit of {account.name}, {limit} {_WORDS[kind]}, is reached{asked}."

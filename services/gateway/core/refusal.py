@@ -69,8 +69,9 @@ def unavailable(reason: str, *, code: str = "unavailable", retry_after_s: float 
 def limited(denial: Denial) -> Refusal:
     """In OpenAI's words; what is more precise than whole seconds is what official clients look at first."""
     precise = {"retry-after-ms": str(max(1, math.ceil(denial.retry_after_s * 1000)))}
+    message = f"{denial.reason} Try again in {max(1, math.ceil(denial.retry_after_s))} s."
     return Refusal(
-        status=429, message=denial.reason, type="tokens" if denial.kind == "tokens" else "requests",
+        status=429, message=message, type="tokens" if denial.kind == "tokens" else "requests",
         code="rate_limit_exceeded", heals=True, retry_after_s=denial.retry_after_s,
         limits={**precise, **denial.headers},
     )  # fmt: skip
