@@ -55,8 +55,12 @@ class Loader:
         shape = msgspec.structs.replace(load.shape, rate_per_s=rate_per_s)
         markers = Markers(load.markers) if load.markers else None
         driver = Driver(load.target, load.limits, load.wording, markers.judge if markers else None)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt, driver.stop)
-        run = await driver.run(planned(shape, load.aliases, load.most))
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt, driver.stop)
+        try:
+            run = await driver.run(planned(shape, load.aliases, load.most))
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)  # a loop that closes leaves one that does nothing
         return run, summary(run, msgspec.structs.replace(load.asked, request_rate=rate_per_s))
 
     @property

@@ -133,6 +133,7 @@ def test_ctrl_c_ends_with_what_was_measured(capsys: pytest.CaptureFixture[str]) 
     figures = json.loads(capsys.readouterr().out)
     assert (figures["completed"], figures["failed"]) == (3, 0)
     assert figures["stopped"] > 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize(
