@@ -60,7 +60,7 @@ lock: ## write the lock anew from pyproject.toml, with the newest versions it al
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	echo "lock: resolving pyproject.toml in an empty environment"; \
 	python3.11 -m venv "$$folder"; \
-	"$$folder/bin/python" $(PIP) install '$(TORCH)' --editable '.[engine,embedded,postgres,dev]'; \
+	"$$folder/bin/python" $(PIP) install '$(TORCH)' --editable '.[engine,embedded,postgres,tracing,dev]'; \
 	{ grep '^#' $(LOCK); \
 	  "$$folder/bin/python" -m pip freeze --exclude-editable | sed 's/+cpu$$//' | { grep -v '^#' | LC_ALL=C sort -f; }; \
 	} > "$$folder/lock"; \

@@ -41,6 +41,7 @@ from shared.runtime.http_server import HttpServer
 from shared.runtime.metrics import Metrics
 from shared.runtime.service import Part, periodically, run_main, run_until_stopped
 from shared.runtime.settings import SettingsError
+from shared.runtime.tracing import NO_TRACER, Tracer, tracer_to
 from shared.ttft_by_customer import TtftByCustomer
 
 TICK_S = 0.1
@@ -55,7 +56,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
 
 
-def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
+def assemble(chosen: Settings, bus: Bus, clock: Clock, tracer: Tracer = NO_TRACER) -> Assembly:
     # A process that was restarted must not get, or answer for, what its predecessor had asked for.
     gateway_id = f"{chosen.gateway_id}-{secrets.token_hex(4)}"
     metrics = Metrics("gateway")
@@ -79,6 +80,7 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock) -> Assembly:
         policies=Policies(
             streams=chosen.streams, most_waiting_bytes=chosen.most_waiting_bytes
         ),
+        tracer=tracer,
     )  # fmt: skip
     conversations = Conversations(desk)
     audience = Audience(
@@ -114,13 +116,14 @@ def _limits(chosen: Settings, gateway_id: str, clock: Clock, metrics: Metrics) -
 async def main() -> None:
     chosen = settings.read(Settings, PREFIX, os.environ)
     logs.configure("gateway", chosen.gateway_id)
+    tracer = tracer_to(chosen.tracing, "gateway")
     bus = await connect(
         BusOptions(
             url=chosen.nats_url, user=chosen.nats_user, password=chosen.nats_password, client_name=chosen.gateway_id
         )
     )
     try:
-        await run_until_stopped("gateway", assemble(chosen, bus, SystemClock()).parts)
+        await run_until_stopped("gateway", assemble(chosen, bus, SystemClock(), tracer).parts)
     finally:
         await bus.close()
 

@@ -17,6 +17,7 @@ from services.gateway.routing import Routing
 from shared.messages.generation import GenerateRequest, Sampling
 from shared.messages.identity import key_of
 from shared.runtime.clock import Clock
+from shared.runtime.tracing import NO_SPAN, NO_TRACER, Span, Tracer
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     routing: Routing
     clock: Clock
     policies: Policies
+    tracer: Tracer = NO_TRACER
 
 
 class Conversation:
@@ -48,6 +50,7 @@ class Conversation:
         began_s = record.began_s
         self.stream = Stream(request_id=record.call_id, began_s=began_s, since_s=began_s, adapter=target.adapter)
         self.transcript = Transcript()
+        self.span: Span = NO_SPAN
 
     def question(self) -> Question:
         """Who is to be asked, of those who were not tried yet."""
@@ -80,4 +83,19 @@ class Conversation:
             attempt=ask.attempt,
             deadline_s=max(0.0, desk.policies.streams.first_token_s - waited_s),
             cache_salt=key_of(target.tenant_id),
+            traceparent=self.span.traceparent,
         )
+
+    def begin_span(self, desk: Desk) -> None:
+        self.span = desk.tracer.begin("gateway request", self.chat.traceparent, desk.clock.wall_s())
+
+    def end_span(self, clock: Clock) -> None:
+        """With the wait for the first token as a part of it."""
+        record, at_s = self.record, clock.wall_s()
+        began_at_s = at_s - clock.now_s() + record.began_s
+        if record.ttft_s is not None:
+            self.span.part("first token", began_at_s, began_at_s + record.ttft_s)
+        self.span.end(
+            at_s, outcome=record.outcome, request_id=record.request_id, adapter=record.adapter_id, tier=record.tier,
+            replica=record.replica_id, attempts=record.attempts, completion_tokens=record.tokens,
+        )  # fmt: skip

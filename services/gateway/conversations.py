@@ -45,6 +45,7 @@ class Conversations:
         if conversation.chat.seed is None:
             conversation.chat = msgspec.structs.replace(conversation.chat, seed=seed)
         self._desk.records.streams.inc()
+        conversation.begin_span(self._desk)
         self._apply(conversation, self._route(conversation))
         self._desk.records.began(conversation.record)
 
@@ -188,3 +189,4 @@ class Conversations:
         conversation.record.outcome = outcome
         self._desk.records.streams.dec()
         self._desk.records.ended(conversation.record, self._desk.clock)
+        conversation.end_span(self._desk.clock)

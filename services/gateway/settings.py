@@ -58,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     route_log_one_in: int = 100
     """Decisions of which one is logged; 0: none."""
     objective_ttft_s: float = 1.0
+    tracing: str = ""
+    """Where spans go, an OTLP endpoint; "": nothing is traced."""
     redis_url: str = ""
     """`redis://:password@host:6379/0`, where all gateways hold limits together; "": each goes by its own share."""
     limits_wait_s: float = 0.005

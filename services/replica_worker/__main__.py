@@ -34,6 +34,7 @@ from shared.runtime.metrics import Metrics
 from shared.runtime.probe import ProbeServer
 from shared.runtime.service import Part, periodically, run_main, run_until_stopped
 from shared.runtime.settings import SettingsError, read
+from shared.runtime.tracing import tracer_to
 from shared.store.open import store_from_url
 from shared.store.port import ObjectStore
 
@@ -218,6 +219,7 @@ async def serve(settings: Settings, bus: Bus, identity: Identity, store: ObjectS
         meters=Meters(metrics),
         ask_to_stop=stop_asked.set,
         merge=plan,
+        tracer=tracer_to(settings.tracing, "replica_worker"),
     )
     replica = Replica(settings, outside)
     probe = ProbeServer(settings.probe_port, metrics, replica.unready_reason)

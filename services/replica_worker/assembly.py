@@ -33,6 +33,7 @@ from shared.bus.port import Bus
 from shared.messages.desired import AdapterRecord
 from shared.messages.identity import AdapterKey
 from shared.runtime.clock import Clock
+from shared.runtime.tracing import NO_TRACER, Tracer
 from shared.store.port import ObjectStore
 
 
@@ -54,6 +55,7 @@ class Outside:
     """Ends the process in an orderly way."""
     merge: MergePlan | None = None
     """What is merged into the weights that `engine` starts with."""
+    tracer: Tracer = NO_TRACER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,7 @@ def assemble(settings: Settings, outside: Outside, standing: Standing, hooks: Ho
         promises=Promises(),
         rate=Rate(),
         capacity=Capacity(),
+        tracer=outside.tracer,
         queue_limit=settings.queue_limit,
         max_rows=settings.max_rows,
     )

@@ -16,6 +16,7 @@ from services.replica_worker.tiers.effect import Effects
 from services.replica_worker.tiers.loader import Loader
 from shared.bus.port import Bus
 from shared.runtime.clock import Clock
+from shared.runtime.tracing import Tracer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,5 +35,6 @@ class Means:
     promises: Promises
     rate: Rate
     capacity: Capacity
+    tracer: Tracer
     queue_limit: int
     max_rows: int

@@ -43,6 +43,8 @@ class Settings(S3Access, frozen=True, kw_only=True):
     gpu_kind: str = ""
     """The kind of accelerator, as placement's table of rates has it; "": what the engine finds, "cpu" without one."""
     probe_port: int = 0
+    tracing: str = ""
+    """Where spans of traced requests go, an OTLP endpoint; "": nowhere."""
     merged: str = ""
     """The id or digest of the one adapter to serve, merged into the base's weights; "": any adapter, in slots."""
     merged_wait_s: float = 600.0

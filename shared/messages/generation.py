@@ -47,6 +47,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = 60.0
     """Seconds from receipt within which the first token must come."""
     cache_salt: str = ""
+    traceparent: str = ""
+    """Of the gateway's span, by W3C's Trace Context; "": this request is not traced."""
 
 
 class Queued(msgspec.Struct, frozen=True, kw_only=True, tag="queued"):

@@ -20,6 +20,7 @@ from shared.messages.desired import AliasRecord, AliasTarget, ApiKeyRecord, Base
 from shared.messages.identity import AdapterKey, key_of
 from shared.messages.pools import pool_id
 from shared.runtime.clock import ManualClock
+from shared.runtime.tracing import NO_TRACER, Tracer
 from tests.support.scripted_replica import Script, ScriptedReplica
 
 BASE_HASH = "b" * 64
@@ -130,14 +131,16 @@ def in_owner_order(names: list[str]) -> list[str]:
 
 
 @asynccontextmanager
-async def gateway_world(*scripts: Script | None, settings: Settings = SETTINGS) -> AsyncIterator[World]:
+async def gateway_world(
+    *scripts: Script | None, settings: Settings = SETTINGS, tracer: Tracer = NO_TRACER
+) -> AsyncIterator[World]:
     """A replica for each script, first owner first. The gateway's time stands still until a test moves it."""
     broker, clock = MemoryBroker(), WorldClock()
     await write_directory(broker.connect("registry"))
     names = in_owner_order([f"replica-{index}" for index in range(len(scripts))])
     await write_membership(broker.connect("placement"), names)
     bus = broker.connect("gateway")
-    assembly = assemble(settings, bus, clock)
+    assembly = assemble(settings, bus, clock, tracer)
     for part in assembly.parts:
         await part.start()
     async with asyncio.timeout(10):

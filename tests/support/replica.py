@@ -47,6 +47,7 @@ from shared.messages.identity import key_of
 from shared.messages.pools import pool_id
 from shared.runtime.clock import ManualClock
 from shared.runtime.metrics import Metrics
+from shared.runtime.tracing import NO_TRACER, Tracer
 from shared.store.file import FileStore
 from shared.store.port import weights_key
 from tests.support.counting_store import CountingStore
@@ -161,6 +162,7 @@ class Rig:
         self.tokenizer = Tokenizer.from_folder(model_folder)
         self.stop_asked = asyncio.Event()
         self.merge: MergePlan | None = None
+        self.tracer: Tracer = NO_TRACER
         self.replica = self._build("first")
 
     def _build(self, incarnation: str) -> Replica:
@@ -188,8 +190,14 @@ class Rig:
             meters=self.meters,
             ask_to_stop=self.stop_asked.set,
             merge=self.merge,
+            tracer=self.tracer,
         )
         return Replica(self.settings, outside)
+
+    def trace_with(self, tracer: Tracer) -> None:
+        """Before the start."""
+        self.tracer = tracer
+        self.replica = self._build("first")
 
     def merge_in(self, plan: MergePlan) -> None:
         """Before the start: what the engine's weights are to hold."""

@@ -52,6 +52,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     stream: bool = False
     include_usage: bool = False
+    traceparent: str = ""
     session: str | None = None
     strategy: Strategy | None = None
 

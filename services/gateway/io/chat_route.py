@@ -75,6 +75,8 @@ class ChatRoute:
         request = chat.parse(body)
         if isinstance(request, Refusal):
             return request
+        if traceparent := headers.get("traceparent"):
+            request = msgspec.structs.replace(request, traceparent=traceparent)
         if session := headers.get("x-session-id"):
             request = msgspec.structs.replace(request, session=session)
         if self._strategies and (named := headers.get(STRATEGY_HEADER)):

@@ -40,6 +40,9 @@ class Arrivals:
         _log.debug("an adapter is loaded for those who wait", adapter_id=record.adapter_id, reason=load.reason)
         if beside_others:
             self._by.meters.loads_overlapped.inc()
+        for ticket in self._room:
+            if ticket.key == load.key:
+                ticket.running.load_began_at_s = self._by.clock.now_s()
         arrival = self._by.loader.load_into(record, load.slot)
         self._loading[load.key] = asyncio.create_task(self._see(load.key, arrival), name=f"load of {record.adapter_id}")
 

@@ -182,7 +182,9 @@ class Dispatcher:
         if ticket.record is not None:
             running.reference = self._by.loader.take(ticket.record)
         self._handed.add(ticket)
-        self._room.begin(ticket, self._by.clock.now_s())
+        now_s = self._by.clock.now_s()
+        running.turn_at_s = running.turn_at_s or now_s
+        self._room.begin(ticket, now_s)
         _log.debug("a request has its turn", request_id=running.request.request_id, reason=reason)
 
     def _pause(self, pause: Pause) -> None:

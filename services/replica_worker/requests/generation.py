@@ -40,6 +40,8 @@ class Generation:
         await self._answers.queued(request)
         if self._open.get(request.request_id) is not None:
             return  # it runs already, and its answers are on their way
+        if request.traceparent:
+            running.span = self._by.tracer.begin("replica request", request.traceparent, self._by.clock.wall_s())
         await self._take_in(running)
 
     async def run_inside(self, running: Running) -> None:

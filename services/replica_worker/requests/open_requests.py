@@ -10,6 +10,7 @@ from services.replica_worker.means import Means
 from services.replica_worker.requests.answers import Answers
 from services.replica_worker.requests.dispatch import Dispatcher
 from services.replica_worker.requests.running import Running
+from services.replica_worker.requests.traces import end_span
 from shared.bus.port import BusUnavailable
 from shared.runtime.logs import get_logger
 
@@ -97,5 +98,6 @@ class OpenRequests:
         del self._open[running.request.request_id]
         self._by.promises.end(running.request.request_id)
         self._by.meters.ended.labels(reason).inc()
+        end_span(running, reason, self._by.clock)
         if not self._open:
             self._idle.set()

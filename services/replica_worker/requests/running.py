@@ -11,6 +11,7 @@ from services.replica_worker.requests.inside import Inside
 from services.replica_worker.tiers.slot_reference import SlotReference
 from shared.messages.generation import Finish, GenerateRequest, TokenChunk, Usage
 from shared.messages.identity import AdapterKey
+from shared.runtime.tracing import NO_SPAN, Span
 
 
 @dataclass(eq=False)
@@ -29,6 +30,9 @@ class Running:
     held: list[StepToken] | None = None
     """Tokens that wait for the proof of the slot; None if nothing is held back."""
     held_since_s: float | None = None
+    load_began_at_s: float | None = None
+    turn_at_s: float | None = None
+    """When it was first given its turn."""
     first_token_at_s: float | None = None
     prompt_token_ids: list[int] = field(default_factory=list, repr=False)
     answer_tokens_limit: int = 0
@@ -39,6 +43,7 @@ class Running:
     """Here; those of the request come before them."""
     resumed_tokens: int = 0
     """How many tokens it was given back to the engine with, until it is known how many of them were cached."""
+    span: Span = field(default=NO_SPAN, repr=False)
     text: AnswerText | None = None
     reference: SlotReference | None = None
     admission: asyncio.Task[None] | None = field(default=None, repr=False)

@@ -23,7 +23,11 @@ LAYERS = (
     Layer("shared.nearest", own=("shared.hashing",), others=frozenset({"numpy"})),
     Layer("shared.bus", own=("shared.bus", "shared.contracts", "shared.messages"), others=PLAIN | {"nats"}),
     Layer("shared.store", own=("shared.store",), others=PLAIN | {"boto3", "botocore", "urllib3"}),
-    Layer("shared.runtime", own=("shared.runtime",), others=PLAIN | {"prometheus_client", "uvicorn", "uvloop"}),
+    Layer(
+        "shared.runtime",
+        own=("shared.runtime",),
+        others=PLAIN | {"opentelemetry", "prometheus_client", "uvicorn", "uvloop"},
+    ),
     # Services of which only one may act agree on it over the bus, by their own clocks.
     Layer(
         "shared.leadership",
