@@ -31,7 +31,7 @@ class Account:
         elif self.streams is None:
             self.streams = Places(limits.streams)
         else:
-            self.streams.limit = limits.streams
+            self.streams.change(limits.streams)
 
     def needs(self, tokens: int) -> list[tuple[str, Meter, int]]:
         """What a request takes of each of its minutes: it may ask for all tokens of one, and no more."""
@@ -91,5 +91,5 @@ def _meter(known: Meter | None, limit: int | None) -> Meter | None:
         return None
     if known is None:
         return Meter(limit)
-    known.limit = limit
+    known.change(limit)
     return known

@@ -49,6 +49,11 @@ class Meter:
         self._retry_at_s = 0.0
         self._denied_least = 0
 
+    def change(self, limit: int) -> None:
+        """What the ledger said of the old limit is no answer for the new one."""
+        self.limit = limit
+        self._denied_until_s = 0.0
+
     @property
     def left(self) -> int:
         return self._left

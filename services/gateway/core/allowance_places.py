@@ -22,6 +22,11 @@ class Places:
         self._waiting = 0
         self._denied_until_s = 0.0
 
+    def change(self, limit: int) -> None:
+        """What the ledger said of the old limit is no answer for the new one."""
+        self.limit = limit
+        self._denied_until_s = 0.0
+
     def covers(self, now_s: float) -> bool:
         return self.used < self._held and now_s < self._until_s
 
@@ -41,8 +46,8 @@ class Places:
         return 0.0 if self.used < share.own(self.limit) else _RETRY_S
 
     def holds_too_many(self, share: Share) -> bool:
-        """Others may be waiting for one."""
-        return self._held > self.used + share.spare(self.limit)
+        """Others may be waiting for one. Where some are held in advance, not every stream that ends is told."""
+        return self._held > self.used + 2 * share.spare(self.limit)
 
     def ask(self, now_s: float, share: Share) -> PlacesAsk | None:
         soon = self._until_s - now_s < _RENEW * share.policy.places_s

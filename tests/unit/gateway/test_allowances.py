@@ -163,6 +163,18 @@ def test_the_streams_of_a_gateway_that_died_come_back() -> None:
     assert isinstance(town.ask(1), Pass)
 
 
+def test_streams_that_come_and_go_are_not_told_one_by_one() -> None:
+    town = Town(1, Limits(requests_per_min=100_000, tokens_per_min=10_000_000, streams=100))
+    for at in range(1_000):
+        town.now_s = at * 0.01
+        assert isinstance(town.ask(0, 50), Pass)
+        town.settle(town.admitted[-1], 40)
+        if at % 50 == 0:
+            town.turn()
+    assert town.sent < 150, "a tenth of the requests, and those who wait are fewer yet"
+    assert town.waits < 10
+
+
 def test_a_stream_that_runs_for_long_keeps_its_place() -> None:
     town = Town(2, Limits(streams=1))
     town.ask(0)
@@ -244,8 +256,10 @@ def test_a_limit_that_changes_holds_at_once() -> None:
     town.subject = Subject(name="tenant acme", limits=Limits(requests_per_min=5))
     town.now_s += POLICY.lease_s
     assert isinstance(town.ask(0), Denial)
-    town.subject = Subject(name="tenant acme", limits=Limits(requests_per_min=6))
-    town.now_s += POLICY.denied_s
+    town.subject = Subject(name="tenant acme", limits=Limits(requests_per_min=6, streams=1))
+    assert isinstance(town.ask(0), Pass)
+    assert isinstance(town.ask(0), Denial)
+    town.subject = Subject(name="tenant acme", limits=Limits(requests_per_min=7, streams=2))
     assert isinstance(town.ask(0), Pass)
 
 

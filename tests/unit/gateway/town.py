@@ -19,6 +19,7 @@ class Town:
     def __init__(self, gateways: int, limits: Limits) -> None:
         self.now_s = 0.0
         self.waits = 0
+        self.sent = 0
         self.ledger: PaperLedger | None = PaperLedger()
         self.subject = Subject(name="tenant acme", limits=limits)
         self.gateways = [Allowances(f"g{at}", POLICY) for at in range(gateways)]
@@ -31,6 +32,7 @@ class Town:
             self.send(gateway, ask)
 
     def send(self, gateway: Allowances, ask: Ask) -> None:
+        self.sent += 1
         if self.ledger is None:
             gateway.lost(ask)
             return
