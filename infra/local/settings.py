@@ -60,8 +60,9 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
     """Register the demo adapters and wait until one of them has answered."""
 
     def __post_init__(self) -> None:
-        if self.replicas < 1:
-            raise ValueError("REPLICAS must be at least 1")
+        for name, least in (("REPLICAS", self.replicas), ("THREADS", self.threads)):
+            if least < 1:
+                raise ValueError(f"{name} must be at least 1")
         if self.merged and self.engine != "torch":
             raise ValueError(f"MERGED needs ENGINE=torch, not {self.engine}")
         if self.scale is not None and any(pool.replicas not in self.scale for pool in self.pools):

@@ -91,7 +91,8 @@ class Generation:
         self.dispatcher.wake()
         for running in self._open:
             if running.late(now_s):
-                await self._open.fail(running, f"no token came within {running.request.deadline_s:g} s", "deadline")
+                # Not the number of seconds: of a request that was elsewhere before, this is only what was left.
+                await self._open.fail(running, "no token came in time", "deadline")
         for gateway_id in self._gateways.take_silent():
             await self._open.leave(gateway_id)
 

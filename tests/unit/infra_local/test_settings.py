@@ -26,6 +26,7 @@ def test_a_misspelt_setting_stops_with_its_name() -> None:
         ({"ADMIN_PORT": "8080"}, "PORT and ADMIN_PORT are both 8080"),
         ({"PROBE_PORT": "8078"}, "PORT and PROBE_PORT .* are both 8080"),
         ({"REPLICAS": "0"}, "REPLICAS must be at least 1"),
+        ({"THREADS": "0"}, "THREADS must be at least 1"),
         ({"MORE_POOLS": "r0x2"}, "MORE_POOLS holds 'r0x2', which does not look like r64x2"),
         ({"MORE_POOLS": "r64,r64"}, "MORE_POOLS names a pool twice"),
         ({"MERGED": "acme-1", "ENGINE": "timed"}, "MERGED needs ENGINE=torch, not timed"),

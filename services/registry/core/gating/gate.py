@@ -95,8 +95,8 @@ def scores_of(cases: Sequence[CaseReport]) -> Scores:
 def judge_cases(policy: Policy, cases: Sequence[CaseReport], scores: Scores) -> Verdict:
     """A version whose every answer is the base's was not trained for anything that the set asks."""
     if not any(_differs(case) for case in cases):
-        return _failed(f"no effect: none of its {len(cases)} answers differs from the base model's")
-    return judge_scores(policy, scores, f"on {len(cases)} cases")
+        return _failed(f"no effect: none of its answers ({len(cases)}) differs from the base model's")
+    return judge_scores(policy, scores, "on one case" if len(cases) == 1 else f"on {len(cases)} cases")
 
 
 def judge_results(policy: Policy, results: PipelineResults) -> Verdict:
