@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 from openai import OpenAI, RateLimitError
 
 from infra.local.temporary import TemporaryFleet
@@ -26,8 +27,17 @@ def test_a_customer_meets_the_limit_that_an_operator_set(fleet: TemporaryFleet, 
             return None
 
         refused = eventually(refusal, "the gateway to hold the limit")
+        killed = fleet.kill("valkey")
+        assert eventually(lambda: fleet.pid("valkey") != killed, "another Valkey")
+        eventually(lambda: refusal() and _together(fleet), "the gateway to find it")
+        assert refusal() is not None, "it was told what the minute had"
     assert refused.code == "rate_limit_exceeded"
     assert refused.response.headers["x-ratelimit-remaining-requests"] == "0"
     shown = fleet.console("limits", "show", "hasty").stdout.splitlines()
     assert shown[1].split() == ["tenant", "hasty", "3", "100000", "-"]
-    assert "valkey" in fleet.pids()
+
+
+def _together(fleet: TemporaryFleet) -> bool:
+    """Whether limits are held together with other gateways."""
+    told = httpx.get(f"{fleet.connection.url}/metrics", trust_env=False).text
+    return "lorafleet_gateway_limits_fallback 0.0" in told.splitlines()
