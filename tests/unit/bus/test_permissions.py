@@ -51,6 +51,7 @@ def test_a_gateway_is_granted_this_and_no_more() -> None:
     granted = grants(Service.GATEWAY)
     assert set(granted.subscribe) == {
         "_INBOX_gateway.>",
+        "lf.v1.tel.gateway.report.*",
         "lf.v1.tel.replica.report.*",
         "lf.v1.tel.replica.residency.*",
         "lf.v1.reply.*.r.*",
