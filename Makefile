@@ -82,10 +82,10 @@ down: $(INSTALLED) ## stop the fleet that runs in the background
 # Most tests keep one core busy: so there are two runs at a time, and the second one's words come at its end.
 .PHONY: test
 test: lint types $(PROMTOOL) ## everything that must hold before a commit
-	@echo "tests: unit, contract, simulation, e2e; beside them, and told of at the end, integration"
+	@echo "tests: unit, contract, e2e; beside them, and told of at the end, integration and simulation"
 	@beside=$$(mktemp); trap 'rm -f "$$beside"' EXIT; failed=0; \
-	$(PYTEST) tests/integration > "$$beside" 2>&1 & \
-	$(PYTEST) tests --ignore tests/integration || failed=$$?; \
+	$(PYTEST) tests/integration tests/simulation > "$$beside" 2>&1 & \
+	$(PYTEST) tests --ignore tests/integration --ignore tests/simulation || failed=$$?; \
 	wait $$! || failed=$$?; \
 	cat "$$beside"; \
 	exit $$failed
