@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadtest.calibration.seen import Seen
-from loadtest.twin.timing import MeasuredTable
+from loadtest.twin.timing import MeasuredTable, pairs
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -47,13 +47,14 @@ class TooLittleSeen(ValueError):
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):
     """One request from its first to its last token. On average `rows` were taken on its replica meanwhile, and
-    `pieces` of others' prompts, of `prompt_tokens` in all, were computed there."""
+    `pieces` of others' prompts, of `prompt_tokens` and `prompt_pairs` in all, were computed there."""
 
     steps: int
     took_s: float
     rows: float
     pieces: int
     prompt_tokens: int
+    prompt_pairs: float = 0.0
 
 
 class First(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,14 +66,15 @@ class First(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """A step takes `step_s[i]` with `rows[i]`, and with a prompt in it `prompt_s` more, and `prompt_token_s` for each
-    of its tokens. `spread` is by how much of that whole answers are off: what makes one step slow mostly does so for a
-    while."""
+    """A step takes `step_s[i]` with `rows[i]`, and with a prompt in it `prompt_s` more, `prompt_token_s` for each of
+    its tokens, and `prompt_pair_s` for each pair of one of them and a token before it. `spread` is by how much of that
+    whole answers are off: what makes one step slow mostly does so for a while."""
 
     rows: tuple[int, ...]
     step_s: tuple[float, ...]
     prompt_s: float
     prompt_token_s: float
+    prompt_pair_s: float
     spread: float
 
     def table(self, chunk_tokens: int) -> MeasuredTable:
@@ -80,7 +82,9 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
         axis = (0, 2, chunk_tokens)
         more_s = (0.0, *(self.prompt_s + self.prompt_token_s * tokens for tokens in axis[1:]))
         lines = tuple(tuple(own_s + each for each in more_s) for own_s in self.step_s)
-        return MeasuredTable(rows=self.rows, prefill_tokens=axis, mean_s=lines, spread=self.spread)
+        return MeasuredTable(
+            rows=self.rows, prefill_tokens=axis, mean_s=lines, pair_s=self.prompt_pair_s, spread=self.spread
+        )
 
 
 def decodings(seen: Sequence[Seen], chunk_tokens: int) -> list[Decoding]:
@@ -129,14 +133,18 @@ def fit_steps(found: Sequence[Decoding], first: Sequence[First]) -> Steps:
         )
     knots = _knots([each.rows for each in found])
     sums = [
-        [*(each.steps * share for share in _reached(each.rows, knots)), each.pieces, each.prompt_tokens, 0.0]
+        [*(each.steps * share for share in _reached(each.rows, knots)),
+         each.pieces, each.prompt_tokens, each.prompt_pairs, 0.0]
         for each in found
+    ]  # fmt: skip
+    alone = [
+        [each.pieces, *[0.0] * (len(knots) - 1), each.pieces, each.prompt_tokens, pairs(0, each.prompt_tokens), 1.0]
+        for each in first
     ]
-    alone = [[each.pieces, *[0.0] * (len(knots) - 1), each.pieces, each.prompt_tokens, 1.0] for each in first]
     design, took_s = np.array(sums + alone), np.array([each.took_s for each in (*found, *first)])
     own = 1 / np.sqrt([*(each.steps for each in found), *(1 for _ in first)])
     times_s = _fitted(design * own[:, None], took_s * own, len(found))
-    *longer_s, prompt_s, prompt_token_s, _ = (float(each) for each in times_s)
+    *longer_s, prompt_s, prompt_token_s, prompt_pair_s, _ = (float(each) for each in times_s)
     explained_s = (design @ times_s)[: len(found)]
     off = np.abs(took_s[: len(found)] - explained_s) / np.maximum(explained_s, _LEAST_S)
     return Steps(
@@ -144,6 +152,7 @@ def fit_steps(found: Sequence[Decoding], first: Sequence[First]) -> Steps:
         step_s=tuple(itertools.accumulate(longer_s)),
         prompt_s=prompt_s,
         prompt_token_s=prompt_token_s,
+        prompt_pair_s=prompt_pair_s,
         spread=_NORMAL * float(np.median(off)),
     )
 
@@ -184,7 +193,10 @@ def _decoding(each: Seen, beside: Sequence[Seen], chunk_tokens: int) -> Decoding
     came = [other.prompt_tokens for other in others if begins_s < (other.first_s or 0.0) <= ends_s]
     pieces = sum(-(-tokens // chunk_tokens) for tokens in came)
     rows = 1 + shared_s / took_s + pieces / steps
-    return Decoding(steps=steps, took_s=took_s, rows=rows, pieces=pieces, prompt_tokens=sum(came))
+    return Decoding(
+        steps=steps, took_s=took_s, rows=rows, pieces=pieces, prompt_tokens=sum(came),
+        prompt_pairs=sum(pairs(0, tokens) for tokens in came),
+    )  # fmt: skip
 
 
 def _knots(rows: Sequence[float]) -> tuple[int, ...]:

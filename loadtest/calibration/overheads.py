@@ -9,7 +9,7 @@ import msgspec
 
 from loadtest.calibration.seen import Seen
 from loadtest.twin.figures import nearest
-from loadtest.twin.timing import MeasuredTable
+from loadtest.twin.timing import MeasuredTable, pairs
 
 MARKS = 20
 
@@ -48,7 +48,8 @@ def prefill_s(prompt_tokens: int, table: MeasuredTable, chunk_tokens: int) -> fl
     """A prompt's steps on a replica that does nothing else."""
     whole, rest = divmod(prompt_tokens, chunk_tokens)
     pieces = [chunk_tokens] * whole + [rest] * (rest > 0)
-    return sum(table.step_s(1, piece if piece > 1 else 0, 1) for piece in pieces)
+    steps_s = sum(table.step_s(1, piece if piece > 1 else 0, 1) for piece in pieces)
+    return steps_s + table.pair_s * pairs(0, prompt_tokens)
 
 
 def split(overheads: Overheads, seen: Sequence[Seen], between: Between) -> dict[str, float]:

@@ -37,6 +37,7 @@ def _steps(table: MeasuredTable) -> Iterator[str]:
             for tokens, time_s in zip(table.prefill_tokens[1:], times_s[1:], strict=True)
         )
         yield f"{f'step of {rows} rows':<24} {_ms(times_s[0])}, {with_prompts}"
+    yield f"{'a pair of tokens':<24} {1e9 * table.pair_s:.1f} ns"
     yield f"{'spread of a step':<24} {table.spread:.0%}"
 
 

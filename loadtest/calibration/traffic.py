@@ -16,7 +16,7 @@ from loadtest.workloads.calls import calls
 from loadtest.workloads.shape import TrafficShape
 
 _LETTERS = string.ascii_lowercase + "    "
-ALONE_TOKENS = (25, 120, 30, 240, 40, 90, 50, 380, 60, 30, 100, 70, 250, 40, 110, 80)
+ALONE_TOKENS = (25, 120, 30, 240, 40, 90, 50, 380, 60, 640, 100, 70, 520, 40, 800, 80)
 """Of the prompts of requests that have the fleet for themselves."""
 VOLLEY = 8
 """Requests that are sent at one moment."""

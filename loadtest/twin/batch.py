@@ -150,6 +150,8 @@ class Batch:
         self._stretch = 1 if self._alone or self._one_by_one else min(longest, self._endings.after(self._steps))
         self._began_s = self._agenda.now_s
         self._step_s = self._table.step_s(len(rows.running), prefill_tokens, rows.adapters)
+        if rows.pieces and self._table.pair_s:
+            self._step_s += self._table.pair_s * rows.prompt_pairs()
         if self._table.spread:
             self._step_s *= self._pace.share(self._steps)
             self._stretch = min(self._stretch, self._pace.steps_left(self._steps))

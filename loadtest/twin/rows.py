@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from loadtest.twin.cache import Cache
 from loadtest.twin.sequence import BLOCK_TOKENS, BatchShape, Sequence
+from loadtest.twin.timing import pairs
 
 FOR_EVER = 1 << 40
 
@@ -78,6 +79,10 @@ class Rows:
         """Of the pieces, as far as they take time: a single one is like a row that decodes."""
         sizes = [stop - sequence.cached for sequence, stop in self.pieces]
         return sum(size for size in sizes if size > 1)
+
+    def prompt_pairs(self) -> float:
+        """Of the pieces' tokens with those before them."""
+        return sum(pairs(sequence.cached, stop) for sequence, stop in self.pieces if stop - sequence.cached > 1)
 
     def advance(self, step: int) -> list[Sequence]:
         """What step number `step` computed of prompts; returns those whose next token came out of it."""

@@ -10,13 +10,15 @@ import msgspec
 
 class StepTable(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="linear"):
     """A step with `rows` rows and `prefill` prompt tokens takes base + rows × row + adapters × adapter + prefill ÷
-    rate. `spread` is the standard deviation of a step as a share of its mean, and of the steps that follow it as well:
-    what makes one slow does so for a while. Defaults are fleet A of the spec."""
+    rate, and `pair_s` for each pair of such a token and one before it, since it attends to all of them. `spread` is the
+    standard deviation of a step as a share of its mean, and of the steps that follow it as well: what makes one slow
+    does so for a while. Defaults are fleet A of the spec."""
 
     base_s: float = 0.050
     row_s: float = 0.0
     adapter_s: float = 0.0
     prefill_tokens_per_s: float = 8_000.0
+    pair_s: float = 0.0
     spread: float = 0.0
 
     def step_s(self, rows: int, prefill_tokens: int, adapters: int) -> float:
@@ -27,12 +29,14 @@ class StepTable(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
 class MeasuredTable(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="measured"):
     """As measured: `mean_s[i][j]` is a step with `rows[i]` rows and `prefill_tokens[j]` prompt tokens; linear in
     between, and beyond the last by the slope of the last two. Both axes rise. `adapter_s` is added for each distinct
-    adapter, unless the measurement had as many of them as rows (then 0). Raises ValueError for a ragged table."""
+    adapter, unless the measurement had as many of them as rows (then 0), and `pair_s` as of a StepTable. Raises
+    ValueError for a ragged table."""
 
     rows: tuple[int, ...]
     prefill_tokens: tuple[int, ...]
     mean_s: tuple[tuple[float, ...], ...]
     adapter_s: float = 0.0
+    pair_s: float = 0.0
     spread: float = 0.0
 
     def __post_init__(self) -> None:
@@ -79,6 +83,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     processors, and what is done for a request beside its way takes some."""
     beside_s: float = 0.0
     """A request's way is so much longer for each replica that computes as it begins, since that takes a processor."""
+
+
+def pairs(start: int, stop: int) -> float:
+    """Of the tokens from position `start` up to `stop` with those before them."""
+    return (stop * stop - start * start) / 2
 
 
 def _segment(axis: Sequence[int], value: int) -> int:

@@ -6,19 +6,22 @@ import random
 from dataclasses import dataclass, field
 
 from loadtest.calibration.seen import Seen
+from loadtest.twin.timing import pairs
 
 CHUNK_TOKENS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownTimes:
-    """A step takes base_s + row_s × rows; `prompt_s` and `prompt_token_s` come on top. Before it there is `way_s`,
-    after it `relay_s`; each request's way is longer by a draw from `jitter_s`."""
+    """A step takes base_s + row_s × rows; `prompt_s` and `prompt_token_s` come on top, and `prompt_pair_s` for each
+    pair of a prompt's token and one before it. Before it there is `way_s`, after it `relay_s`; each request's way is
+    longer by a draw from `jitter_s`."""
 
     base_s: float = 0.010
     row_s: float = 0.001
     prompt_s: float = 0.002
     prompt_token_s: float = 0.00005
+    prompt_pair_s: float = 0.0
     way_s: float = 0.004
     relay_s: float = 0.001
     jitter_s: tuple[float, ...] = (0.0,)
@@ -61,6 +64,9 @@ def seen_of(times: KnownTimes, requests: int, rate_per_s: float, seed: int = 1) 
                 pieces.append((row, take))
                 left -= take
         now_s += times.step_s(len(running), [take for _, take in pieces])
+        for row, take in pieces:
+            done = row.prompt_tokens - row.prompt_left
+            now_s += times.prompt_pair_s * pairs(done, done + take)
         computing = [row for row in running if row.prompt_left]
         for row, take in pieces:
             row.prompt_left -= take

@@ -35,13 +35,23 @@ def test_the_times_of_steps_are_found_again() -> None:
     assert found.spread < 0.2
 
 
+def test_what_attention_to_a_long_prompt_takes_is_found_again() -> None:
+    times = KnownTimes(prompt_pair_s=4e-7)
+    found = _fitted(seen_of(times, requests=400, rate_per_s=4.0))
+    assert found.prompt_pair_s == pytest.approx(times.prompt_pair_s, rel=0.25)
+    assert found.prompt_token_s == pytest.approx(times.prompt_token_s, rel=0.5)
+    assert _fitted(seen_of(TIMES, requests=400, rate_per_s=4.0)).prompt_pair_s < 0.1 * times.prompt_pair_s
+
+
 def test_the_table_says_what_was_fitted() -> None:
-    steps = Steps(rows=(1, 2), step_s=(0.010, 0.012), prompt_s=0.002, prompt_token_s=0.0001, spread=0.1)
+    steps = Steps(
+        rows=(1, 2), step_s=(0.010, 0.012), prompt_s=0.002, prompt_token_s=0.0001, prompt_pair_s=1e-8, spread=0.1
+    )
     table = steps.table(100)
     assert table.step_s(1, 0, 1) == pytest.approx(0.010)
     assert table.step_s(2, 100, 2) == pytest.approx(0.012 + 0.002 + 0.010)
     assert table.step_s(1, 50, 1) == pytest.approx(0.010 + 0.002 + 0.005)
-    assert table.spread == 0.1
+    assert (table.pair_s, table.spread) == (1e-8, 0.1)
 
 
 def test_a_few_requests_that_were_held_up_change_little() -> None:

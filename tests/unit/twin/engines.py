@@ -18,6 +18,8 @@ from services.replica_worker.engine.timed.policy import TimedPolicy
 
 BASE_HASH = "ba5e" * 16
 
+_STEPS = StepTable()
+
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
@@ -43,7 +45,7 @@ def asks(seed: int, count: int, rate_per_s: float, longest: int = 900) -> list[A
     return made
 
 
-def through_the_twin(asked: list[Ask], shape: BatchShape) -> list[Times]:
+def through_the_twin(asked: list[Ask], shape: BatchShape, steps: StepTable = _STEPS) -> list[Times]:
     agenda = Agenda()
     first: dict[Sequence, float] = {}
     last: dict[Sequence, float] = {}
@@ -54,7 +56,7 @@ def through_the_twin(asked: list[Ask], shape: BatchShape) -> list[Times]:
         for each in ended:
             last[each] = agenda.now_s
 
-    batch = Batch(shape, StepTable(), agenda, on_step, random.Random(0))
+    batch = Batch(shape, steps, agenda, on_step, random.Random(0))
     sequences = [Sequence(None, ask.prompt_tokens, ask.output_tokens) for ask in asked]
     for ask, sequence in zip(asked, sequences, strict=True):
         agenda.at(ask.at_s, batch.submit, sequence)

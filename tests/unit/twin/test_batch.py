@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadtest.twin.sequence import BatchShape
+from loadtest.twin.timing import StepTable
 from tests.unit.twin.engines import Ask, Times, asks, through_the_engine, through_the_twin
 
 LOOSE = BatchShape(max_rows=8, chunk_tokens=256, kv_tokens=16_000, prefix_cache=False)
@@ -29,6 +30,15 @@ def test_every_token_comes_when_it_comes_from_the_real_engine(seed: int, rate_pe
 def test_the_youngest_makes_room_in_a_full_cache_as_in_the_real_engine(seed: int) -> None:
     asked = asks(seed, 60, 4.0, longest=700)
     assert_alike(through_the_twin(asked, TIGHT), through_the_engine(asked, TIGHT))
+
+
+def test_a_long_prompt_takes_longer_by_each_token_s_pairs_however_it_is_cut() -> None:
+    asked, steps = [Ask(at_s=0.0, prompt_tokens=640, output_tokens=2)], StepTable(pair_s=1e-6)
+    [plain], [attending] = through_the_twin(asked, LOOSE), through_the_twin(asked, LOOSE, steps)
+    assert plain.first_s is not None
+    assert attending.first_s is not None
+    assert attending.first_s == pytest.approx(plain.first_s + 640**2 / 2 * 1e-6)
+    assert attending.last_s == pytest.approx(attending.first_s + 0.050)
 
 
 def test_a_request_waits_for_the_end_of_the_step_and_no_longer() -> None:
