@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 NATS_HOMES = (r"shared\.bus\.nats\w*", r"infra\.nats(\.\w+)*", r"tests\.(support|integration)\.\w*nats\w*")
 
-REDIS_HOMES = (r"services\.gateway\.io\.limits_redis", r"tests\.\w+(\.\w+)*\.test_(limit_ledger|valkey)")
+REDIS_HOMES = (r"services\.gateway\.io\.limits_redis", r"tests\.\w+(\.\w+)*\.test_(gateway_limits|limit_ledger|valkey)")
 
 S3_HOMES = (r"shared\.store\.s3\w*", r"tests\.(support|integration)\.\w*s3\w*")
 
