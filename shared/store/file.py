@@ -15,6 +15,7 @@ from typing import BinaryIO, ParamSpec, TypeVar
 
 from shared.store import outside
 from shared.store.file_incoming import CHUNK_BYTES, Incoming, place_for_good, remove_old
+from shared.store.opening import opened
 from shared.store.port import Listed, ObjectMissing, StoreUnavailable, checked_key
 
 Given = ParamSpec("Given")
@@ -75,7 +76,7 @@ class FileStore:
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """See ObjectStore. A store whose folder is gone is unavailable: its objects are not known missing."""
-        file = await asyncio.to_thread(self._open, key, start)
+        file = await opened(partial(self._open, key, start))
         try:
             while chunk := await asyncio.to_thread(_read_chunk, file, key):
                 yield chunk

@@ -300,11 +300,11 @@ async def test_an_engine_that_is_given_a_token_less_than_was_produced_is_seen(
     tmp_path: Path, model: Path, within: Within
 ) -> None:
     async with within(60), fleet(tmp_path, model, serve_forgetfully) as running:
-        asked = [question(prompt) for prompt in range(STREAMS_A_KILL)]
+        asked = [question(prompt, max_tokens=400) for prompt in range(AT_ONCE)]
         undisturbed = await read_all(running.url, asked)
         pace = Pace()
         reading = asyncio.create_task(read_all(running.url, asked, pace))
-        await pace.reach(STREAMS_A_KILL // 2)
+        await pace.reach(AT_ONCE)
         for name in NAMES[:2]:
             await running.replicas.kill(name)
         reads = await reading

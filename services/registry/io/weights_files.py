@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import BinaryIO, cast
 
 from services.registry.core.defects import quoted
@@ -15,6 +16,7 @@ from services.registry.core.files.peft_config import CONFIG_NAME, LARGEST_CONFIG
 from services.registry.core.files.sources import PathSource
 from services.registry.io.source_unavailable import SourceUnavailable
 from shared.messages.adapters import Defect
+from shared.store.opening import opened
 
 CHUNK_BYTES = 1 << 20
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -32,7 +34,7 @@ class _File:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Raises SourceUnavailable."""
-        file = await asyncio.to_thread(_open, self._place)
+        file = await opened(partial(_open, self._place))
         try:
             while chunk := await asyncio.to_thread(_read, file, CHUNK_BYTES):
                 yield chunk
