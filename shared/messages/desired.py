@@ -119,6 +119,8 @@ class BaseModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at_s: float = 0.0
     vocabulary_size: int = 0
     """0: not known; of bases registered before it was asked for."""
+    tool_parser: str = ""
+    """How the base's chat template has calls of tools written, by name; "": it knows none, or nobody has looked."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

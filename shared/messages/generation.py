@@ -6,31 +6,51 @@ continuing on another replica needs is here from the start: token ids, positions
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`tool_calls` is the JSON text of the calls that an assistant's message asked for, as OpenAI writes them; a
+    tool's message names the call that it answers."""
+
     role: str
     content: str
     name: str | None = None
+    tool_calls: str = ""
+    tool_call_id: str = ""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """`seed` is always set (the gateway draws one if the client did not), so that a continuation on
-    another replica samples the same stream. `max_tokens` None means "up to the context's end"."""
+    another replica samples the same stream. `max_tokens` None means "up to the context's end".
+
+    The penalties are OpenAI's: subtracted from a token's logit, once for having been produced (`presence_penalty`)
+    and for each time that it was (`frequency_penalty`). `logit_bias` is what is added to the logit of each
+    token id. `top_logprobs` None: no log probabilities are wanted; otherwise how many alternatives beside the sampled
+    token's own. `json_schema` is the JSON text of a schema that the answer must follow; "": any text."""
 
     seed: int
     max_tokens: int | None = None
     temperature: float = 1.0
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = msgspec.field(default_factory=dict)
+    top_logprobs: int | None = None
+    json_schema: str = ""
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`adapter_id` None means the base model itself. `produced_token_ids` are tokens that the client
     already has from another replica, and `produced_text_chars` how many characters of text it was sent with
     them: that one may have held more of it back, or less; None: as much as this replica would have sent. All
-    counts and positions are of the whole answer. `attempt` counts replicas that were tried before this one."""
+    counts and positions are of the whole answer. `attempt` counts replicas that were tried before this one.
+
+    `messages` go through the base's chat template, with `tools` (JSON text of OpenAI's list; "": none). Without
+    messages, `prompt` is text to go on with as it stands, or `prompt_token_ids` are."""
 
     request_id: str
     gateway_id: str
@@ -47,6 +67,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = 60.0
     """Seconds from receipt within which the first token must come."""
     cache_salt: str = ""
+    tools: str = ""
+    prompt: str | None = None
+    prompt_token_ids: tuple[int, ...] = ()
     traceparent: str = ""
     """Of the gateway's span, by W3C's Trace Context; "": this request is not traced."""
 
@@ -108,15 +131,34 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
 
 
+class TopToken(msgspec.Struct, frozen=True, array_like=True):
+    """One of the likeliest tokens at a place. `raw` are its UTF-8 bytes, perhaps of a part of a character."""
+
+    token_id: int
+    raw: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """Natural logarithms of probabilities after penalties and bias, before temperature and top_p. `top` is sorted,
+    the likeliest first, and need not hold the sampled token."""
+
+    token_id: int
+    raw: bytes
+    logprob: float
+    top: tuple[TopToken, ...] = ()
+
+
 class TokenChunk(msgspec.Struct, frozen=True, array_like=True):
     """What one step added to one request. `position` is that of the first token id; `text` may be
-    empty while a character or a possible stop string is incomplete."""
+    empty while a character or a possible stop string is incomplete. `logprobs`: one for each token id, if wanted."""
 
     request_id: str
     position: int
     token_ids: tuple[int, ...]
     text: str
     finish: Finish | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
