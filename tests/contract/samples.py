@@ -10,6 +10,7 @@ from shared.contracts.channel import Channel
 
 _SCALARS: dict[type[types.Type], Any] = {
     types.StrType: "łódź-1", types.IntType: 7, types.FloatType: 0.25, types.BoolType: True, types.NoneType: None,
+    types.BytesType: b"\xc5\x82",
 }  # fmt: skip
 
 
