@@ -34,6 +34,7 @@ class BaseModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_context_tokens: int
     created_at_s: float = 0.0
     vocabulary_size: int = 0
+    tool_parser: str = ""
 
     @property
     def record(self) -> BaseModelRecord:
@@ -50,6 +51,7 @@ class BaseModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             max_context_tokens=self.max_context_tokens,
             created_at_s=self.created_at_s,
             vocabulary_size=self.vocabulary_size,
+            tool_parser=self.tool_parser,
         )
 
 

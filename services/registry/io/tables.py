@@ -51,6 +51,7 @@ BASE_MODELS = Table(
     Column("max_context_tokens", Integer, nullable=False),
     Column("created_at_s", Float, nullable=False),
     Column("vocabulary_size", Integer, nullable=False, server_default="0"),
+    Column("tool_parser", String(64), nullable=False, server_default=""),
     Column("retired_at_s", Float),
 )
 

@@ -35,6 +35,7 @@ def _check_shape(record: BaseModelRecord) -> Denied | None:
         ("max_context_tokens", 0 < record.max_context_tokens < 1 << 31, "at least 1"),
         ("rank_classes", bool(ranks) and min(ranks) > 0 and len(set(ranks)) == len(ranks), "different ranks above 0"),
         ("modules", bool(shapes) and all(s.in_features > 0 and s.out_features > 0 for s in shapes), "layer shapes"),
+        ("tool_parser", len(record.tool_parser) <= 64, "at most 64 characters"),
     )
     for field, holds, wanted in rules:
         if not holds:
