@@ -10,6 +10,7 @@ from shared.messages.generation import Frame, Replay, Replayed, TokenChunk
 
 _CHUNK_OVERHEAD_BYTES = 96
 _TOKEN_BYTES = 5
+_LOGPROB_BYTES = 32
 
 
 @dataclass
@@ -109,4 +110,6 @@ def by_gateway(chunks: Iterable[tuple[str, TokenChunk]]) -> dict[str, list[Token
 
 
 def _size_bytes(chunk: TokenChunk) -> int:
-    return _CHUNK_OVERHEAD_BYTES + _TOKEN_BYTES * len(chunk.token_ids) + 4 * len(chunk.text)
+    told = sum(1 + len(each.top) for each in chunk.logprobs)
+    text_bytes = 4 * len(chunk.text)
+    return _CHUNK_OVERHEAD_BYTES + _TOKEN_BYTES * len(chunk.token_ids) + text_bytes + _LOGPROB_BYTES * told

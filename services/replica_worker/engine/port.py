@@ -14,6 +14,8 @@ from typing import Protocol
 
 import msgspec
 
+from services.replica_worker.engine.shaping import Logprobs, Shaping
+
 BASE_SLOT = -1
 """The slot number of a request for the base model: no adapter is applied."""
 
@@ -85,6 +87,13 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     cache_salt: str = ""
     """Prefixes are only ever shared between requests with the same salt and the same adapter digest."""
+    shaping: Shaping | None = None
+    """None: the distribution is taken as it is, and nobody wants to hear of it."""
+
+    @property
+    def produced_token_ids(self) -> Sequence[int]:
+        """By other replicas; they end the prompt."""
+        return self.prompt_token_ids[len(self.prompt_token_ids) - self.first_position :]
 
 
 class StepToken(msgspec.Struct, frozen=True):
@@ -99,6 +108,8 @@ class StepToken(msgspec.Struct, frozen=True):
     finish: str | None = None
     error: str | None = None
     cached_tokens: int = 0
+    logprobs: Logprobs | None = None
+    """Of every token, if the request wants to hear of them."""
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):

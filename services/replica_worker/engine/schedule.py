@@ -18,6 +18,7 @@ from services.replica_worker.engine.blocks import BLOCK_TOKENS
 from services.replica_worker.engine.holdings import Holdings
 from services.replica_worker.engine.port import EngineInfo, StepToken
 from services.replica_worker.engine.sequence import BRIEF_TOKENS, WAITING, Sequence
+from services.replica_worker.engine.shaping import Logprobs
 
 BRIEF_ROWS = 2
 """Beyond `max_rows`: a replica loads one adapter after another, so that few probes are under way at a time."""
@@ -110,15 +111,16 @@ class Schedule:
                 sampled.append(sequence)
         return sampled
 
-    def accept(self, sequence: Sequence, token_id: int) -> StepToken:
+    def accept(self, sequence: Sequence, token_id: int, logprobs: Logprobs | None = None) -> StepToken:
         """Append the sampled token; releases the row if it was the last one."""
         position, first = sequence.next_position, not sequence.produced_tokens
         sequence.append(token_id)
         finish = self._finish_reason(sequence, token_id)
         if finish:
             self.release(sequence)
-        found_tokens = sequence.found_tokens if first else 0
-        return StepToken(sequence.request.request_id, token_id, position, finish, cached_tokens=found_tokens)
+        found = sequence.found_tokens if first else 0
+        id_ = sequence.request.request_id
+        return StepToken(id_, token_id, position, finish, cached_tokens=found, logprobs=logprobs)
 
     def fail(self, sequence: Sequence, why: str) -> StepToken:
         """End a running sequence with an error and release its row. What it computed is not used again."""

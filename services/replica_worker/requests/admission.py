@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-import msgspec
-
 from services.replica_worker.control.records import UNUSABLE
 from services.replica_worker.core.admission import Door, Refusal, admit
+from services.replica_worker.core.asked import objection
 from services.replica_worker.core.pace import TurnedAway
 from services.replica_worker.core.tokens import TooLong, fit
 from services.replica_worker.engine.port import EngineRequest
 from services.replica_worker.means import Means
 from services.replica_worker.requests.answer_text import AnswerText
 from services.replica_worker.requests.dispatch import Dispatcher
+from services.replica_worker.requests.prompt import encode
 from services.replica_worker.requests.running import Running
 from services.replica_worker.text.chat import ChatUnusable
 from services.replica_worker.tiers.errors import AdapterFailed, AdapterUnavailable
@@ -25,8 +25,6 @@ from shared.messages.identity import AdapterKey
 
 RECORD_WAIT_S = 2.0
 """An alias can reach a gateway before the adapter's record reaches this replica."""
-_LONG_CHARACTERS = 20_000
-"""Above it tokenizing takes milliseconds, and moves off the event loop."""
 
 
 class RefusedHere(Exception):
@@ -124,14 +122,15 @@ class Admission:
             raise RefusedHere(refusal_of(error)) from error
 
     async def _prompt(self, request: GenerateRequest) -> list[int]:
-        messages: list[dict[str, str]] = [msgspec.to_builtins(message) for message in request.messages]
-        encode = self._by.tokenizer.encode_chat
+        if (why := objection(request, self._by.watch.info.vocabulary_size)) is not None:
+            raise RefusedHere(Refusal(code="invalid_request", reason=why, elsewhere=False))
         try:
-            if sum(len(message.content) for message in request.messages) > _LONG_CHARACTERS:
-                return await asyncio.to_thread(encode, messages)
-            return encode(messages)
+            prompt = await encode(self._by.tokenizer, request)
         except ChatUnusable as error:
             raise RefusedHere(_invalid(str(error))) from error
+        if not prompt:
+            raise RefusedHere(_invalid("the prompt has no tokens"))
+        return prompt
 
     def _text(self, request: GenerateRequest) -> AnswerText:
         try:

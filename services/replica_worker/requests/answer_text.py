@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from services.replica_worker.engine.shaping import Logprobs
 from services.replica_worker.text.detokenizer import REPLACEMENT
 from services.replica_worker.text.stop import StopStrings
 from services.replica_worker.text.tokenizer import Tokenizer
+from shared.messages.generation import TokenLogprob, TopToken
 
 
 class AnswerText:
@@ -18,6 +20,7 @@ class AnswerText:
         """`produced` came from another replica, and `sent_chars` characters of its text are with the client (None:
         as many as would have been sent here): it is read again, so that what that one held back is held back
         here or sent now, and nothing is sent twice. Raises ValueError for an empty stop string."""
+        self._tokenizer = tokenizer
         self._detokenizer = tokenizer.detokenizer()
         self._stop = StopStrings(stop)
         read = "".join(self._read(token_id) for token_id in produced)
@@ -36,6 +39,12 @@ class AnswerText:
         """What was held back. Half a character cannot become whole any more and is left out."""
         text = self._stop.push(self._detokenizer.flush().rstrip(REPLACEMENT))
         return self._unsent(text if self._stop.stopped else text + self._stop.flush())
+
+    def logprob(self, token_id: int, told: Logprobs) -> TokenLogprob:
+        """What the engine tells of a token, with the bytes of every token that it names."""
+        raw = self._tokenizer.token_bytes
+        pairs = zip(told.token_ids, told.of_token_ids, strict=True)
+        return TokenLogprob(token_id, raw(token_id), told.chosen, tuple(TopToken(id_, raw(id_), p) for id_, p in pairs))
 
     def _read(self, token_id: int) -> str:
         return self._stop.push(self._detokenizer.push(token_id))

@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 
 from services.replica_worker.engine.port import BASE_SLOT, EngineRequest, StepToken
+from services.replica_worker.engine.shaping import Grammar, Shaping
 from services.replica_worker.requests.answer_text import AnswerText
 from services.replica_worker.requests.inside import Inside
 from services.replica_worker.tiers.slot_reference import SlotReference
-from shared.messages.generation import Finish, GenerateRequest, TokenChunk, Usage
+from shared.messages.generation import Finish, GenerateRequest, Sampling, TokenChunk, Usage
 from shared.messages.identity import AdapterKey
 from shared.runtime.tracing import NO_SPAN, Span
 
@@ -37,6 +38,8 @@ class Running:
     prompt_token_ids: list[int] = field(default_factory=list, repr=False)
     answer_tokens_limit: int = 0
     """How long the whole answer may become."""
+    grammar: Grammar | None = None
+    """What its answer must follow, as the engine has understood it."""
     cached_tokens: int = 0
     """How many of the prompt's tokens this replica's engine found in its prefix cache."""
     produced_token_ids: list[int] = field(default_factory=list, repr=False)
@@ -103,6 +106,7 @@ class Running:
             seed=sampling.seed,
             first_position=len(answer),
             cache_salt=self.request.cache_salt,
+            shaping=shaping_of(sampling, self.grammar),
         )
 
     def pause(self) -> None:
@@ -143,7 +147,8 @@ class Running:
         if reason is not None and not self.text.stopped:
             text += self.text.flush()
         finish = None if reason is None else Finish(reason=reason, usage=self.usage())
-        return TokenChunk(self.request.request_id, token.position, (token.token_id,), text, finish)
+        logprobs = () if token.logprobs is None else (self.text.logprob(token.token_id, token.logprobs),)
+        return TokenChunk(self.request.request_id, token.position, (token.token_id,), text, finish, logprobs)
 
     def end(self, reason: str, error: str | None = None) -> TokenChunk:
         """A last chunk without a token. Only an answer that is complete gets the text that was held back."""
@@ -157,3 +162,18 @@ class Running:
             completion_tokens=self.continued_from + self.produced,
             cached_tokens=self.cached_tokens,
         )
+
+
+def shaping_of(sampling: Sampling, grammar: Grammar | None) -> Shaping | None:
+    """None if it asks for nothing beside temperature and top_p: that is most requests, and costs an engine nothing."""
+    shaping = Shaping(
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        logit_bias=sampling.logit_bias,
+        top_logprobs=sampling.top_logprobs,
+        grammar=grammar,
+    )
+    return None if shaping == _AS_IT_IS else shaping
+
+
+_AS_IT_IS = Shaping()

@@ -11,6 +11,7 @@ import tokenizers
 
 from .chat import ChatTemplate, read_template
 from .detokenizer import Detokenizer
+from .token_bytes import TokenBytes
 
 
 class Tokenizer:
@@ -21,6 +22,7 @@ class Tokenizer:
         self._plain = tokenizers.Tokenizer.from_str(serialized)
         self._plain.encode_special_tokens = True
         self._template = template
+        self._bytes = TokenBytes(self._tokenizer)
         self.vocabulary_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
@@ -56,6 +58,15 @@ class Tokenizer:
     def encode_text(self, text: str) -> list[int]:
         """Token ids of plain text: no template, nothing added, no control tokens."""
         return list(self._plain.encode(text, add_special_tokens=False).ids)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Token ids of a whole prompt that the caller wrote: no template, what the tokenizer adds to plain text is
+        added, and control tokens that are spelled are control tokens."""
+        return list(self._tokenizer.encode(text).ids)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token stands for, perhaps a part of a character; b"" for an id that it does not know."""
+        return self._bytes.of(token_id)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text without control tokens."""

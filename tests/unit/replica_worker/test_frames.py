@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from services.replica_worker.core.frames import FrameBook, KeepLimits, by_gateway
 from shared.contracts.catalog import FRAME, REPLAY
 from shared.contracts.codec import decode, encode, encode_reply
-from shared.messages.generation import Finish, Frame, Replay, TokenChunk, Usage
+from shared.messages.generation import Finish, Frame, Replay, TokenChunk, TokenLogprob, TopToken, Usage
 
 
 def chunk(request_id: str = "r1", position: int = 0, text: str = "a") -> TokenChunk:
@@ -84,6 +84,15 @@ def test_an_answer_never_outgrows_a_message() -> None:
     assert [frame.number for frame in first.frames] == list(range(1, len(first.frames) + 1))
     rest = frames.replay(ask(len(first.frames) + 1, 600))
     assert rest.frames[0].number == len(first.frames) + 1
+
+
+def test_one_answer_also_holds_no_more_of_frames_that_tell_log_probabilities() -> None:
+    frames = book()
+    top = tuple(TopToken(100_000 + at, b" word", -1.5) for at in range(20))
+    told = TokenChunk("r1", 0, (5,), "word", None, (TokenLogprob(5, b" word", -0.5, top),))
+    for _ in range(600):
+        frames.write("g1", [told] * 8, 0.0)
+    assert len(encode_reply(REPLAY, frames.replay(ask(1, 600)))) < 1 << 20
 
 
 def test_a_gateway_that_is_gone_costs_nothing_and_its_numbers_go_on() -> None:

@@ -30,7 +30,7 @@ from services.replica_worker.engine.sequence import Sequence
 
 from .adapter import TimedAdapter, read_adapter
 from .policy import TimedPolicy
-from .stream import BASE_DIGEST, probe_of, token_at
+from .stream import BASE_DIGEST, logprobs_of, probe_of, token_at
 
 
 class TimedEngine:
@@ -145,7 +145,7 @@ class TimedEngine:
             self._schedule.release(sequence)
             return probe_of(self._policy, digest, request.prompt_token_ids, sequence.probe_top)
         token_id = token_at(self._policy, digest, request, sequence.next_position)
-        return self._schedule.accept(sequence, token_id)
+        return self._schedule.accept(sequence, token_id, logprobs_of(self._policy, digest, request, token_id))
 
     def _digest(self, sequence: Sequence) -> str:
         slot = sequence.request.slot

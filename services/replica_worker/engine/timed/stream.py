@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from services.replica_worker.engine.port import EngineRequest, Probe
+from services.replica_worker.engine.shaping import Logprobs
 
 from .policy import TimedPolicy
 
@@ -36,6 +37,15 @@ def probe_of(policy: TimedPolicy, digest: str, prompt: Sequence[int], top: int) 
         token_ids=tuple(_ordinary(policy, first + rank) for rank in range(count)),
         logprobs=tuple(-_PROBE_LOGPROB_STEP * (1 + rank) for rank in range(count)),
     )
+
+
+def logprobs_of(policy: TimedPolicy, digest: str, request: EngineRequest, token_id: int) -> Logprobs | None:
+    """Of a token that was made up, made up as well, if the request wants to hear of them. Penalties and bias change
+    nothing here: there are no logits."""
+    if request.shaping is None or request.shaping.top_logprobs is None:
+        return None
+    probe = probe_of(policy, digest, (token_id,), request.shaping.top_logprobs)
+    return Logprobs(-_PROBE_LOGPROB_STEP, probe.token_ids, probe.logprobs)
 
 
 def _draw(digest: str, prompt: tuple[int, ...], seed: int | str, position: int) -> int:

@@ -20,7 +20,7 @@ def uniform(seed: int, position: int) -> float:
 
 
 def sample(logits: torch.Tensor, temperature: float, top_p: float, draw: float) -> int:
-    """One token of finite logits [vocabulary]. `temperature` > 0; `draw` in [0, 1) picks by inverse CDF.
+    """One token of logits [vocabulary], finite or -inf. `temperature` > 0; `draw` in [0, 1) picks by inverse CDF.
 
     With `top_p` < 1 only the smallest set of best tokens whose probabilities reach it takes part.
     """

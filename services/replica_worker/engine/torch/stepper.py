@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -10,11 +11,13 @@ from services.replica_worker.engine.batch import Piece
 from services.replica_worker.engine.port import EngineFailed, Probe, StepToken
 from services.replica_worker.engine.schedule import Schedule
 from services.replica_worker.engine.sequence import Outcome, Sequence
+from services.replica_worker.engine.shaping import Logprobs, Shaping
 
 from .cache import KvCache
 from .linear import Activation
 from .model import LlamaModel
 from .sampling import sample, uniform
+from .shaped import Shaped
 from .steps import step_of
 
 FAILED_STEPS_LIMIT = 3
@@ -32,6 +35,7 @@ class Stepper:
         self._device = model.device
         self._cache = cache
         self._failed_in_a_row = 0
+        self._shaped: WeakKeyDictionary[Sequence, Shaped] = WeakKeyDictionary()
         self.schedule = schedule
 
     def step(self) -> list[Outcome]:
@@ -66,7 +70,15 @@ class Stepper:
             return _probe(logits, sequence.probe_top)
         if not finite:
             return self.schedule.fail(sequence, "the model's output is not finite")
+        if (shaping := sequence.request.shaping) is not None:
+            return self.schedule.accept(sequence, *self._choose_shaped(sequence, shaping, logits))
         return self.schedule.accept(sequence, _choose(sequence, logits, greedy))
+
+    def _choose_shaped(self, sequence: Sequence, shaping: Shaping, logits: torch.Tensor) -> tuple[int, Logprobs | None]:
+        if (shaped := self._shaped.get(sequence)) is None:
+            shaped = Shaped(shaping, sequence.request.produced_token_ids, len(logits), logits.device)
+            self._shaped[sequence] = shaped
+        return shaped.choose(logits, lambda row: _choose(sequence, row, int(row.argmax())))
 
     def _fail(self, pieces: tuple[Piece, ...], error: Exception) -> list[Outcome]:
         self._failed_in_a_row += 1

@@ -1,0 +1,95 @@
+"""Prompts as they stand, and what a request may ask for beside a prompt: on the way to the engine and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.messages.generation import GenerateRequest, Refused
+from tests.support.replica import Rig, refused
+from tests.support.tiny_model import VOCABULARY_SIZE
+
+
+def asking(replica: Rig, **sampling: Any) -> GenerateRequest:
+    request = replica.request("r")
+    return msgspec.structs.replace(request, sampling=msgspec.structs.replace(request.sampling, **sampling))
+
+
+def raw(replica: Rig, **prompt: Any) -> GenerateRequest:
+    return replica.request("r", messages=(), **prompt)
+
+
+async def refusal(replica: Rig, request: GenerateRequest) -> Refused:
+    given = refused(await replica.caller.run(request))
+    assert (given.code, given.elsewhere) == ("invalid_request", False)
+    return given
+
+
+async def test_a_raw_prompt_goes_through_no_template(replica: Rig) -> None:
+    heard = await replica.caller.run(raw(replica, prompt="hello"))
+    assert heard.accepted is not None
+    assert heard.accepted.prompt_tokens == len("hello")
+    assert heard.finish is not None
+    assert heard.finish.usage.prompt_tokens == len("hello")
+
+
+async def test_control_tokens_that_a_raw_prompt_spells_are_control_tokens(replica: Rig) -> None:
+    heard = await replica.caller.run(raw(replica, prompt="<|im_start|>hello"))
+    assert heard.accepted is not None
+    assert heard.accepted.prompt_tokens == 1 + len("hello")
+
+
+async def test_token_ids_are_taken_as_they_are_and_answered_like_their_text(replica: Rig) -> None:
+    spelled = await replica.caller.run(raw(replica, prompt="hello"))
+    request = raw(replica, prompt_token_ids=tuple(replica.tokenizer.encode_text("hello")))
+    numbered = await replica.caller.run(msgspec.structs.replace(request, request_id="again"))
+    assert numbered.token_ids == spelled.token_ids
+    assert numbered.text == spelled.text
+
+
+@pytest.mark.parametrize("prompt", [{}, {"prompt": ""}])
+async def test_without_any_prompt_there_is_nothing_to_go_on_with(replica: Rig, prompt: dict[str, Any]) -> None:
+    assert (await refusal(replica, raw(replica, **prompt))).message == "There are no messages and no prompt."
+
+
+@pytest.mark.parametrize("token_id", [-1, VOCABULARY_SIZE, 2**40])
+async def test_a_token_outside_the_vocabulary_is_named(replica: Rig, token_id: int) -> None:
+    told = await refusal(replica, raw(replica, prompt_token_ids=(5, token_id)))
+    outside = f"{token_id}, which is outside this model's vocabulary of {VOCABULARY_SIZE}."
+    assert told.message == f"The prompt has token {outside}"
+    biased = msgspec.structs.replace(asking(replica, logit_bias={token_id: 1.0}), request_id="biased")
+    told = await refusal(replica, biased)
+    assert told.message == f"logit_bias names token {outside}"
+
+
+@pytest.mark.parametrize("prompt", [{"prompt": "x" * 5000}, {"prompt_token_ids": (5,) * 5000}])
+async def test_a_raw_prompt_must_fit_the_context_like_any_other(replica: Rig, prompt: dict[str, Any]) -> None:
+    given = refused(await replica.caller.run(raw(replica, **prompt)))
+    assert given.code == "context_length_exceeded"
+    assert given.message.startswith("The prompt has 5000 tokens;")
+
+
+@pytest.mark.parametrize("top", [-1, 21])
+async def test_more_alternatives_than_anybody_may_ask_for_are_refused(replica: Rig, top: int) -> None:
+    told = await refusal(replica, asking(replica, top_logprobs=top))
+    assert told.message == f"top_logprobs is {top}, which is outside 0 to 20."
+
+
+@pytest.mark.parametrize("top", [0, 3])
+async def test_every_token_id_comes_with_its_log_probability_and_bytes(replica: Rig, top: int) -> None:
+    heard = await replica.caller.run(asking(replica, top_logprobs=top))
+    assert heard.token_ids
+    for chunk in heard.chunks:
+        assert tuple(each.token_id for each in chunk.logprobs) == chunk.token_ids
+        for each in chunk.logprobs:
+            assert each.raw == replica.tokenizer.token_bytes(each.token_id)
+            assert len(each.top) == top
+            assert all(one.raw == replica.tokenizer.token_bytes(one.token_id) for one in each.top)
+
+
+async def test_unasked_nothing_is_told(replica: Rig) -> None:
+    heard = await replica.caller.run(asking(replica, frequency_penalty=1.0))
+    assert heard.token_ids
+    assert not any(chunk.logprobs for chunk in heard.chunks)
