@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from loadtest.twin.ground import Ground
 from loadtest.twin.request import Attempt
 from loadtest.twin.scenario import BASE_HASH
-from services.replica_worker.core.admission import Door, Refusal, admit
+from services.replica_worker.core.admission import PATIENCE, Door, Refusal, admit, given_up
 from services.replica_worker.core.pace import TurnedAway
+from services.replica_worker.core.row_pace import Forecast, before
+from services.replica_worker.core.tokens import LONGEST_RETRY_S
 from shared.messages.generation import GenerateRequest, Sampling
 from shared.messages.identity import AdapterKey
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from loadtest.twin.replica import Replica
 
 DEADLINE_S = 60.0
+TICK_S = 0.1
 _SAMPLING = Sampling(seed=0)
 
 
@@ -24,16 +28,51 @@ class Entrance:
         self._replica = replica
         self._ground = ground
         self._turned_away = TurnedAway()
+        self._without_row = TurnedAway(longest_s=LONGEST_RETRY_S)
+        self._objective_s = ground.scenario.ttft_objective_s if ground.scenario.sheds else 0.0
 
     def refusal_of(self, attempt: Attempt) -> Refusal | None:
         """None: it may come in. Its `tier` is known by now."""
         to_fetch = self._to_fetch(attempt.request.record.key) if attempt.tier == "remote" else []
-        refusal = admit(_question(attempt), self._door(to_fetch))
+        forecast = self._forecast(attempt) if self._objective_s else None
+        refusal = admit(_question(attempt, self._objective_s), self._door(to_fetch, forecast))
         if to_fetch and refusal is not None and refusal.code == "overloaded":
             self._turned_away.add(self._replica.tiers.pace.wait_s(to_fetch[0]), self._ground.agenda.now_s)
+        elif forecast is not None and refusal is not None and attempt.request.attempts == 1:
+            self._without_row.add(forecast.row_s, self._ground.agenda.now_s)
         return refusal
 
-    def _door(self, to_fetch: list[int]) -> Door:
+    def watch(self, attempt: Attempt) -> None:
+        """It was let in: it waits no longer than its patience lasts."""
+        if self._objective_s:
+            self._ground.agenda.after(PATIENCE * self._objective_s, self._look_at, attempt)
+
+    def _look_at(self, attempt: Attempt) -> None:
+        if attempt.over or attempt.turn_at_s is not None or not self._replica.alive:
+            return
+        now_s = self._ground.agenda.now_s
+        waited_s, retry_s = now_s - attempt.arrived_at_s, self._without_row.wait_s(now_s)
+        refusal = given_up(self._objective_s, waited_s, self._free_rows, retry_s)
+        if refusal is None:
+            self._ground.agenda.after(TICK_S, self._look_at, attempt)
+        else:
+            self._replica.send_away(attempt, refusal)
+
+    @property
+    def _free_rows(self) -> int:
+        return self._replica.body.batch.max_rows - len(self._replica.dispatcher.turns.handed)
+
+    def _forecast(self, attempt: Attempt) -> Forecast | None:
+        replica, batch, turns = self._replica, self._replica.batch, self._replica.dispatcher.turns
+        free_rows = self._free_rows
+        if replica.waiting < free_rows:
+            return None
+        waiting = Counter(each.tenant for each in replica.open if each not in turns.handed)
+        tokens_per_s = batch.step_time.tokens_per_s(batch.shape.max_rows, batch.prompt_time.s_per_token)
+        first = before(waiting, turns.weight, attempt.request.record.tenant_id)
+        return replica.row_pace.forecast(first, free_rows, tokens_per_s)
+
+    def _door(self, to_fetch: list[int], forecast: Forecast | None) -> Door:
         replica, body = self._replica, self._replica.body
         return Door(
             pool_id=body.pool_id,
@@ -47,6 +86,8 @@ class Entrance:
             queue_limit=body.queue_limit,
             tokens_in_flight=replica.promises.total,
             tokens_per_s=0.0,
+            forecast=forecast,
+            comers_wait_s=self._without_row.wait_s(self._ground.agenda.now_s),
         )
 
     def _to_fetch(self, key: AdapterKey) -> list[int]:
@@ -58,7 +99,7 @@ class Entrance:
         return [] if key in coming or record is None else [record.size_bytes, *coming.values()]
 
 
-def _question(attempt: Attempt) -> GenerateRequest:
+def _question(attempt: Attempt, objective_s: float) -> GenerateRequest:
     """As far as a door looks at it."""
     record = attempt.request.record
     return GenerateRequest(
@@ -72,4 +113,5 @@ def _question(attempt: Attempt) -> GenerateRequest:
         adapter_id=record.adapter_id,
         digest=record.digest,
         deadline_s=DEADLINE_S,
+        objective_s=objective_s,
     )

@@ -18,6 +18,7 @@ from loadtest.twin.telling import ResidencyTeller
 from loadtest.twin.tiers import Tiers
 from services.replica_worker.core.admission import Refusal
 from services.replica_worker.core.residency import ResidencyLog
+from services.replica_worker.core.row_pace import RowPace
 from services.replica_worker.core.tokens import Promises
 from shared.contracts.catalog import REPLICA_REPORT
 from shared.messages.desired import AssignmentShard
@@ -33,6 +34,7 @@ class Replica:
         self._inbox: list[tuple[Attempt, Callable[[Attempt], None]]] = []
         self.open: dict[Attempt, None] = {}
         self.promises = Promises()
+        self.row_pace = RowPace()
         self.given_tokens = 0
         """Of requests that have left."""
         agenda, timing = ground.agenda, ground.scenario.timing
@@ -74,6 +76,7 @@ class Replica:
             self._ground.on_refused(attempt, refusal)
             return
         self.open[attempt] = None
+        self._entrance.watch(attempt)
         self.promises.make(attempt.id, attempt.promised)
         attempt.tenant = attempt.request.record.tenant_id
         if self.serves_only is None:
@@ -122,14 +125,20 @@ class Replica:
         else:
             self.dispatcher.enter(attempt)
 
-    def _unavailable(self, attempt: Attempt, why: str) -> None:
+    def send_away(self, attempt: Attempt, refusal: Refusal) -> None:
+        """It has waited in vain."""
         self._end(attempt)
-        self._ground.on_refused(attempt, Refusal(code="adapter_unavailable", reason=f"{why}.", elsewhere=True))
+        self._ground.on_refused(attempt, refusal)
+
+    def _unavailable(self, attempt: Attempt, why: str) -> None:
+        self.send_away(attempt, Refusal(code="adapter_unavailable", reason=f"{why}.", elsewhere=True))
 
     def _on_step(self, first: list[Sequence], ended: list[Sequence]) -> None:
         for attempt in first:
             assert isinstance(attempt, Attempt), "nobody else submits here"
             attempt.moving = True
+            if attempt.turn_at_s is not None:
+                self.row_pace.began(self._agenda.now_s - attempt.turn_at_s)
             self._ground.on_first(attempt)
         for attempt in ended:
             assert isinstance(attempt, Attempt), "nobody else submits here"
@@ -141,6 +150,8 @@ class Replica:
     def _end(self, attempt: Attempt) -> None:
         attempt.over = True
         self.given_tokens += self.batch.produced(attempt)
+        if attempt.turn_at_s is not None:
+            self.row_pace.ended(self.batch.produced(attempt))
         del self.open[attempt]
         self.promises.end(attempt.id)
         self.dispatcher.leave(attempt)

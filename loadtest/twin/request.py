@@ -70,6 +70,8 @@ class Attempt(Sequence):
     paused: bool = False
     moving: bool = False
     """It has produced something since it began or went on."""
+    turn_at_s: float | None = None
+    """When it was first given a row."""
     charged: int = 0
     """Tokens that its customer was charged with."""
 

@@ -120,6 +120,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     scaling: Scaling | None = None
     faults: tuple[Fault, ...] = ()
     ttft_objective_s: float = 1.0
+    sheds: bool = False
+    """Gateways ask for first tokens within the objective, so that replicas refuse what would wait longer for a row."""
     usd_per_replica_hour: float = 2.5
     warm: bool = True
     """Replicas begin with what they are first assigned."""

@@ -43,6 +43,9 @@ class Turns:
     def free_rows(self) -> int:
         return self._rows - len(self.handed)
 
+    def weight(self, tenant: str) -> float:
+        return self._counters.weight(tenant)
+
     @property
     def queued_tokens(self) -> int:
         return sum(each.promised - self._batch.produced(each) for each in self.waiting.values())
@@ -79,6 +82,7 @@ class Turns:
     def hand(self, attempt: Attempt, now_s: float) -> None:
         """It has its turn: whoever waits for the same adapter is not passed over, unless its answer stands still."""
         self.handed[attempt] = self._of_tenant[attempt.tenant][attempt] = None
+        attempt.turn_at_s = now_s if attempt.turn_at_s is None else attempt.turn_at_s
         if attempt.slot is not None:
             self._used[attempt.slot] += 1
         for other in self.waiting.values():

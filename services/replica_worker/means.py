@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.replica_worker.control.records import RecordBook
 from services.replica_worker.core.capacity import Capacity
+from services.replica_worker.core.row_pace import RowPace
 from services.replica_worker.core.tokens import Promises, Rate
 from services.replica_worker.engine.watch import EngineWatch
 from services.replica_worker.reporting.metering import Meters
@@ -38,3 +39,4 @@ class Means:
     tracer: Tracer
     queue_limit: int
     max_rows: int
+    row_pace: RowPace = field(default_factory=RowPace)

@@ -66,6 +66,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     deadline_s: float = 60.0
     """Seconds from receipt within which the first token must come."""
+    objective_s: float = 0.0
+    """Seconds from receipt within which it should: a replica that is too busy for that refuses at once; 0: any wait up
+    to the deadline will do."""
     cache_salt: str = ""
     tools: str = ""
     prompt: str | None = None

@@ -7,10 +7,15 @@ import msgspec
 from shared.messages.generation import GenerateRequest
 from shared.messages.identity import AdapterKey
 
+from .row_pace import Forecast
 from .tokens import LONGEST_RETRY_S, retry_after_s
 
 FETCHING_SHARE = 0.8
 """How much of the time to its first token a request may spend on a fetch: the rest is for its slot and its turn."""
+PATIENCE = 2.0
+"""Times its objective: so long a request waits for a row, should those before it take longer than was foreseen."""
+LEAST_WAIT = 0.25
+"""A wait of so much of the objective is never too long, however slow first tokens are here."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +45,10 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     queue_limit: int
     tokens_in_flight: int
     tokens_per_s: float
+    forecast: Forecast | None = None
+    """When there would be a row for it; None: now, or nobody can tell."""
+    comers_wait_s: float = 0.0
+    """How long those take who were sent away for want of a row and will come again."""
 
 
 def admit(request: GenerateRequest, door: Door) -> Refusal | None:
@@ -73,4 +82,29 @@ def admit(request: GenerateRequest, door: Door) -> Refusal | None:
             retry_after_s=min(LONGEST_RETRY_S, max(1.0, late_s + door.turned_away_wait_s)),
             reason=f"The adapters that are being fetched here before this one take another {door.fetch_wait_s:.0f} s.",
         )  # fmt: skip
+    return None if door.forecast is None else _if_late(request, door.forecast, door.comers_wait_s)
+
+
+def given_up(objective_s: float, waited_s: float, free_rows: int, retry_s: float) -> Refusal | None:
+    """What becomes of a request that waits for its turn: without an end to its patience, a burst that nobody foresaw
+    would be served in full long after anybody wants it, and all who come meanwhile would be late as well."""
+    if not objective_s or free_rows > 0 or waited_s < PATIENCE * objective_s:
+        return None
+    reason = f"All rows were taken for {waited_s:.1f} s, and it was not the turn of this request."
+    retry_s = min(LONGEST_RETRY_S, max(1.0, retry_s))
+    return Refusal(code="overloaded", elsewhere=True, reason=reason, retry_after_s=retry_s)
+
+
+def _if_late(request: GenerateRequest, forecast: Forecast, comers_wait_s: float) -> Refusal | None:
+    """Whoever waits longer than it may is better told so at once: its row is then for somebody in time."""
+    retry_s = min(LONGEST_RETRY_S, max(1.0, forecast.mean_s + comers_wait_s))
+    turn = f"All rows are taken: the turn of this request would come in about {forecast.mean_s:.1f} s"
+    if forecast.mean_s + forecast.first_token_s > request.deadline_s:
+        reason = f"{turn}, and {request.deadline_s:.1f} s are left until its deadline."
+        return Refusal(code="deadline", elsewhere=True, reason=reason, retry_after_s=retry_s)
+    objective_s = request.objective_s
+    longest_s = max(objective_s - forecast.first_token_s, LEAST_WAIT * objective_s)
+    if objective_s and forecast.late_s > longest_s:
+        reason = f"{turn}, too late for a first token within {objective_s:g} s."
+        return Refusal(code="overloaded", elsewhere=True, reason=reason, retry_after_s=retry_s)
     return None

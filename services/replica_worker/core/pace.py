@@ -9,7 +9,7 @@ ASSUMED_BYTES_PER_S = 200e6
 _KEPT = 0.95
 """How much of what is known is still believed after one more fetch: those that run at once end in bunches."""
 
-_LONGEST_S = 600.0
+LONGEST_S = 600.0
 """Of those turned away: who comes again before time is counted again, and must not burden others for hours."""
 
 
@@ -49,13 +49,14 @@ class Pace:
 @dataclass
 class TurnedAway:
     """Those who were sent away come again, one after another at best: how long the last of them has to wait, if they
-    are fetched from now on at this pace."""
+    are served from now on at this pace."""
 
+    longest_s: float = LONGEST_S
     _wait_s: float = 0.0
     _at_s: float = 0.0
 
     def wait_s(self, now_s: float) -> float:
         return max(0.0, self._wait_s - (now_s - self._at_s))
 
-    def add(self, fetch_s: float, now_s: float) -> None:
-        self._wait_s, self._at_s = min(_LONGEST_S, self.wait_s(now_s) + fetch_s), now_s
+    def add(self, takes_s: float, now_s: float) -> None:
+        self._wait_s, self._at_s = min(self.longest_s, self.wait_s(now_s) + takes_s), now_s

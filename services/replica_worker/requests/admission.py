@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 
 from services.replica_worker.control.records import UNUSABLE
-from services.replica_worker.core.admission import Door, Refusal, admit
+from services.replica_worker.core.admission import Door, Refusal, admit, given_up
 from services.replica_worker.core.asked import objection
 from services.replica_worker.core.pace import TurnedAway
-from services.replica_worker.core.tokens import TooLong, fit
+from services.replica_worker.core.row_pace import Forecast
+from services.replica_worker.core.tokens import LONGEST_RETRY_S, TooLong, fit
 from services.replica_worker.engine.port import EngineRequest
 from services.replica_worker.means import Means
 from services.replica_worker.requests.answer_text import AnswerText
@@ -38,12 +39,13 @@ class Admission:
         self._by = means
         self._dispatcher = dispatcher
         self._turned_away = TurnedAway()
+        self._without_row = TurnedAway(longest_s=LONGEST_RETRY_S)
 
     def at_the_door(self, running: Running, waiting: int, others: Iterable[Running]) -> Refusal | None:
         """`waiting` requests have no row, of all the `others` that are here."""
         by, now_s = self._by, self._by.clock.now_s()
         to_fetch = self._to_fetch(running, others)
-        pace = by.loader.disk.pace
+        pace, forecast = by.loader.disk.pace, self._forecast(running, waiting, others)
         door = Door(
             pool_id=by.identity.pool_id,
             base_model_hash=by.identity.base_model_hash,
@@ -56,11 +58,30 @@ class Admission:
             queue_limit=by.queue_limit,
             tokens_in_flight=by.promises.total,
             tokens_per_s=by.rate.per_s(now_s),
+            forecast=forecast,
+            comers_wait_s=self._without_row.wait_s(now_s),
         )
         refusal = admit(running.request, door)
         if to_fetch and refusal is not None and refusal.code == "overloaded":  # others do not come again here
             self._turned_away.add(pace.wait_s(to_fetch[0]), now_s)
+        elif forecast is not None and refusal is not None and not running.request.attempt:
+            self._without_row.add(forecast.row_s, now_s)
         return refusal
+
+    def given_up(self, running: Running) -> Refusal | None:
+        """Why it is to wait no longer for its turn."""
+        if running.turn_at_s is not None or running.accepted:
+            return None
+        now_s = self._by.clock.now_s()
+        waited_s, retry_s = now_s - running.arrived_at_s, self._without_row.wait_s(now_s)
+        return given_up(running.request.objective_s, waited_s, self._dispatcher.free_rows, retry_s)
+
+    def _forecast(self, running: Running, waiting: int, others: Iterable[Running]) -> Forecast | None:
+        free_rows = self._dispatcher.free_rows
+        if waiting < free_rows:
+            return None
+        before = self._dispatcher.before(running.request.tenant_id, others)
+        return self._by.row_pace.forecast(before, free_rows, self._by.capacity.tokens_per_s(self._by.max_rows))
 
     def _to_fetch(self, running: Running, others: Iterable[Running]) -> list[int]:
         """The sizes in bytes of its own adapter and of all that others wait for; nothing if it is here or comes."""

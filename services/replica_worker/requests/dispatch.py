@@ -4,10 +4,12 @@ both back for a while."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from services.replica_worker.core.dispatch import next_batch
 from services.replica_worker.core.dispatch_view import Dispatch, DispatchPolicy, DispatchView, Pause
+from services.replica_worker.core.row_pace import before
 from services.replica_worker.means import Means
 from services.replica_worker.requests.arrivals import Arrivals
 from services.replica_worker.requests.handed import Handed
@@ -55,6 +57,16 @@ class Dispatcher:
     @property
     def waiting(self) -> int:
         return len(self._room)
+
+    @property
+    def free_rows(self) -> int:
+        """Below zero if there are requests in the engine that wait for a row there."""
+        return self._by.max_rows - len(self._handed)
+
+    def before(self, tenant_id: str, others: Iterable[Running]) -> int:
+        """How many of the others, of those without a row, have their turn before one more of this customer."""
+        waiting = Counter(each.request.tenant_id for each in others if each not in self._handed)
+        return before(waiting, self._room.counters.weight, tenant_id)
 
     @property
     def awaited_adapters(self) -> list[str]:

@@ -90,7 +90,9 @@ class Generation:
         now_s = self._by.clock.now_s()
         self.dispatcher.wake()
         for running in self._open:
-            if running.late(now_s):
+            if (refusal := self._admission.given_up(running)) is not None:
+                await self._open.send_away(running, refusal)
+            elif running.late(now_s):
                 # Not the number of seconds: of a request that was elsewhere before, this is only what was left.
                 await self._open.fail(running, "no token came in time", "deadline")
         for gateway_id in self._gateways.take_silent():

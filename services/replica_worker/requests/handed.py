@@ -17,6 +17,9 @@ class Handed:
     def __len__(self) -> int:
         return len(self._tickets)
 
+    def __contains__(self, running: Running) -> bool:
+        return running in self._tickets
+
     def add(self, ticket: Ticket) -> None:
         self._tickets[ticket.running] = ticket
 

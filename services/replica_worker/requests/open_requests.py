@@ -65,6 +65,12 @@ class OpenRequests:
         if not running.accepted:
             await self.refuse(running, Refusal(code=code, reason=f"{reason}.", elsewhere=True))
 
+    async def send_away(self, running: Running, refusal: Refusal) -> None:
+        """It has waited in vain, and nothing of it has begun."""
+        if self._open.get(running.request.request_id) is running:
+            self.stop(running, "refused")
+            await self.refuse(running, refusal)
+
     async def hand_on(self, running: Running, reason: str) -> None:
         """This replica goes on with nothing, for no fault of the request's: another one may."""
         if running.accepted:
@@ -97,6 +103,8 @@ class OpenRequests:
             return
         del self._open[running.request.request_id]
         self._by.promises.end(running.request.request_id)
+        if running.turn_at_s is not None:
+            self._by.row_pace.ended(running.produced)
         self._by.meters.ended.labels(reason).inc()
         end_span(running, reason, self._by.clock)
         if not self._open:

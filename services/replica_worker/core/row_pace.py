@@ -1,0 +1,74 @@
+"""How soon a row becomes free, by what rows did lately: whoever would wait too long for one is told at the door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+_KEPT = 0.97
+"""How much of what is known is still believed after one more answer: some thirty of them count."""
+_LEAST_WEIGHT = 5.0
+"""Before so many answers nothing is said."""
+_ONE_IN_TWENTY = 1.645
+"""Standard deviations."""
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a request that came now and found no row: its row comes after `mean_s`, as things go, and for all but one in
+    twenty such requests within `late_s`; its first token `first_token_s` later. One row comes every `row_s`."""
+
+    mean_s: float
+    late_s: float
+    first_token_s: float
+    row_s: float
+
+
+@dataclass
+class RowPace:
+    """Told of every answer that leaves its row, and of how long first tokens took from there."""
+
+    _answers: float = 0.0
+    _tokens: float = 0.0
+    _firsts: float = 0.0
+    _first_s: float = 0.0
+
+    def began(self, first_token_s: float) -> None:
+        """So long after it was given its row an answer had its first token."""
+        self._firsts = _KEPT * self._firsts + 1.0
+        self._first_s = _KEPT * self._first_s + first_token_s
+
+    def ended(self, tokens: int) -> None:
+        """A row is free again after so many tokens, whatever ended them."""
+        self._answers = _KEPT * self._answers + 1.0
+        self._tokens = _KEPT * self._tokens + tokens
+
+    def forecast(self, before: int, free_rows: int, tokens_per_s: float) -> Forecast | None:
+        """`before` requests have their rows first; `tokens_per_s` is what all rows produce together, 0 if that is
+        not known. None: there is a row for it, or nobody can tell."""
+        rows = before - free_rows + 1
+        if rows <= 0 or tokens_per_s <= 0 or self._answers < _LEAST_WEIGHT or not self._tokens:
+            return None
+        row_s = self._tokens / self._answers / tokens_per_s
+        return Forecast(
+            mean_s=rows * row_s,
+            late_s=_late(rows) * row_s,
+            first_token_s=self._first_s / self._firsts if self._firsts else 0.0,
+            row_s=row_s,
+        )
+
+
+def before(waiting: Mapping[str, int], weight: Callable[[str], float], tenant_id: str) -> int:
+    """How many of those who wait, by customer, have their turn before one more request of `tenant_id`: its own, and of
+    each other customer as many as its share allows meanwhile."""
+    own = waiting.get(tenant_id, 0)
+    turns = (own + 1) / weight(tenant_id)
+    others = (min(count, turns * weight(name)) for name, count in waiting.items() if name != tenant_id)
+    return own + round(sum(others))
+
+
+def _late(events: int) -> float:
+    """How many mean gaps the last of so many random events is late in one case of twenty: of gaps that are independent
+    and exponential, as those between the ends of many answers nearly are (Wilson and Hilferty's approximation)."""
+    return float(events * (1.0 - 1.0 / (9.0 * events) + _ONE_IN_TWENTY / (3.0 * events**0.5)) ** 3)

@@ -1,0 +1,193 @@
+"""More requests than rows: who would wait too long is told at once, and who has waited too long waits no more."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.replica_worker.core.admission import Door, admit, given_up
+from services.replica_worker.core.row_pace import Forecast, RowPace, before
+from shared.messages.generation import GenerateRequest, Sampling
+from tests.support.replica import BASE_HASH, Heard, Rig, refused, rig
+from tests.support.unruly_engine import UnrulyEngine, unruly
+
+STEP_S = 0.05
+REQUEST = GenerateRequest(
+    request_id="r1", gateway_id="g1", tenant_id="acme", pool_id="p", base_model_hash="b", messages=(),
+    sampling=Sampling(seed=1), objective_s=1.0,
+)  # fmt: skip
+DOOR = Door(
+    pool_id="p", base_model_hash="b", not_ready="", draining=False, waiting=0, queue_limit=256, tokens_in_flight=0,
+    tokens_per_s=0.0,
+)  # fmt: skip
+
+
+def forecast(mean_s: float, late_s: float, first_token_s: float = 0.1) -> Forecast:
+    return Forecast(mean_s=mean_s, late_s=late_s, first_token_s=first_token_s, row_s=mean_s)
+
+
+def known(tokens: int = 60, answers: int = 40) -> RowPace:
+    pace = RowPace()
+    for _ in range(answers):
+        pace.began(0.1)
+        pace.ended(tokens)
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("found", "changes", "code", "retry_s"),
+    [
+        (None, {}, None, None),
+        (forecast(0.4, 0.9), {}, None, None),
+        (forecast(0.4, 0.91), {}, "overloaded", 1.0),
+        (forecast(4.2, 9.0), {}, "overloaded", 4.2),
+        (forecast(4.2, 9.0), {"objective_s": 0.0}, None, None),
+        (forecast(99.0, 120.0), {"objective_s": 0.0}, "deadline", 30.0),
+        (forecast(0.4, 0.9), {"deadline_s": 0.5}, None, None),
+        (forecast(0.4, 0.9), {"deadline_s": 0.49}, "deadline", 1.0),
+        (forecast(0.1, 0.25, first_token_s=5.0), {}, None, None),
+        (forecast(0.1, 0.26, first_token_s=5.0), {}, "overloaded", 1.0),
+    ],
+)
+def test_who_would_be_too_late_is_refused_at_once_and_told_when_to_come_again(
+    found: Forecast | None, changes: dict[str, float], code: str | None, retry_s: float | None
+) -> None:
+    refusal = admit(
+        msgspec.structs.replace(REQUEST, **changes), msgspec.structs.replace(DOOR, forecast=found)
+    )  # fmt: skip
+    assert (refusal.code, refusal.retry_after_s) == (code, retry_s) if refusal else code is None
+    assert refusal is None or refusal.elsewhere, "another replica may be less busy"
+
+
+def test_those_who_were_sent_away_come_before_who_comes_now() -> None:
+    door = msgspec.structs.replace(DOOR, forecast=forecast(2.0, 5.0), comers_wait_s=7.5)
+    refusal = admit(REQUEST, door)
+    assert refusal is not None
+    assert refusal.retry_after_s == 9.5
+
+
+def test_nothing_is_foreseen_before_anything_was_seen_nor_while_a_row_is_free() -> None:
+    assert RowPace().forecast(before=90, free_rows=0, tokens_per_s=640.0) is None
+    assert known(answers=4).forecast(before=90, free_rows=0, tokens_per_s=640.0) is None
+    assert known().forecast(before=90, free_rows=0, tokens_per_s=0.0) is None
+    assert known(tokens=0).forecast(before=90, free_rows=0, tokens_per_s=640.0) is None
+    assert known().forecast(before=1, free_rows=2, tokens_per_s=640.0) is None
+    assert known().forecast(before=1, free_rows=1, tokens_per_s=640.0) is not None
+
+
+@pytest.mark.parametrize("waiting", [0, 1, 3, 9])
+def test_a_forecast_is_what_rows_then_do(waiting: int) -> None:
+    """32 rows taken again as soon as they are free, one token each in 50 ms, answers as uneven as real ones are: the
+    row comes no later than is said as often as is said, or more often."""
+    draw, found, said = random.Random(waiting), [], known().forecast(waiting, free_rows=0, tokens_per_s=640.0)
+    for _ in range(300):
+        now_s, ends_s = draw.uniform(10.0, 20.0), []
+        for _ in range(32):
+            at_s = 0.0
+            while at_s < now_s + 6.0:
+                at_s += STEP_S * draw.lognormvariate(math.log(60.0) - 0.32, 0.8)
+                ends_s.append(at_s)
+        found.append(sorted(each - now_s for each in ends_s if each > now_s)[waiting])
+    assert said is not None
+    assert sum(found) / len(found) == pytest.approx(said.mean_s, rel=0.1)
+    assert 0.93 < sum(each <= said.late_s for each in found) / len(found) < 0.995
+
+
+@pytest.mark.parametrize(
+    ("waiting", "tenant", "count"),
+    [
+        ({}, "light", 0),
+        ({"flood": 40}, "flood", 40),
+        ({"flood": 40}, "light", 1),
+        ({"flood": 40}, "heavy", 0),
+        ({"flood": 40, "light": 2}, "light", 5),
+        ({f"c{at}": 1 for at in range(30)}, "light", 30),
+    ],
+)
+def test_a_customer_that_asks_little_does_not_wait_behind_one_that_asks_much(
+    waiting: dict[str, int], tenant: str, count: int
+) -> None:
+    assert before(waiting, lambda name: 4.0 if name == "heavy" else 1.0, tenant) == count
+
+
+@pytest.mark.parametrize(
+    ("objective_s", "waited_s", "free_rows", "given"),
+    [(1.0, 1.9, 0, False), (1.0, 2.0, 0, True), (1.0, 9.0, 1, False), (0.0, 59.0, 0, False), (0.5, 1.0, -2, True)],
+)
+def test_patience_ends_for_want_of_a_row_alone(
+    objective_s: float, waited_s: float, free_rows: int, given: bool
+) -> None:
+    refusal = given_up(objective_s, waited_s, free_rows, 3.0)
+    assert (refusal is not None) is given
+    assert refusal is None or (refusal.code, refusal.elsewhere, refusal.retry_after_s) == ("overloaded", True, 3.0)
+
+
+@pytest.fixture
+def engine() -> UnrulyEngine:
+    return unruly(BASE_HASH)
+
+
+@pytest.fixture
+async def two_rows(tmp_path: Path, model_folder: Path, engine: UnrulyEngine) -> AsyncIterator[Rig]:
+    """A replica with two rows that has answered requests of ten tokens, one each in 50 ms."""
+    async with rig(tmp_path, model_folder, engine=engine, max_rows=2) as built:
+        for at in range(6):
+            await _answered(built, engine, f"learnt-{at}")
+        yield built
+        engine.go()
+        await built.settled()
+        built.assert_sound()
+
+
+async def _answered(replica: Rig, engine: UnrulyEngine, name: str) -> None:
+    engine.hold()
+    heard = await replica.caller.send(replica.request(name, max_tokens=10))
+    await replica.caller.wait(lambda: heard.accepted is not None)
+    for tokens in range(1, 11):
+        await replica.clock.advance(STEP_S)
+        engine.allow(1)
+        await replica.caller.wait(lambda tokens=tokens: len(heard.token_ids) == tokens)  # type: ignore[misc]
+
+
+async def _full(replica: Rig, engine: UnrulyEngine) -> list[Heard]:
+    engine.hold()
+    running = [await replica.caller.send(replica.request(name, objective_s=1.0)) for name in ("a", "b")]
+    await replica.caller.wait(lambda: all(each.accepted for each in running))
+    return running
+
+
+async def test_a_full_replica_lets_in_who_will_be_in_time_and_no_more(two_rows: Rig, engine: UnrulyEngine) -> None:
+    await _full(two_rows, engine)
+    second = await two_rows.caller.send(two_rows.request("in-time", objective_s=1.0))
+    await two_rows.until(lambda: two_rows.replica.generation.waiting == 1)
+    third = await two_rows.caller.run(two_rows.request("too-late", objective_s=1.0))
+    assert refused(third).code == "overloaded"
+    assert refused(third).message.startswith("All rows are taken: the turn of this request would come in about 0.5 s")
+    assert refused(third).retry_after_s == 1.0
+    unhurried = await two_rows.caller.send(two_rows.request("unhurried"))
+    hopeless = await two_rows.caller.run(two_rows.request("hopeless", deadline_s=0.4))
+    assert refused(hopeless).code == "deadline"
+    engine.go()
+    await two_rows.caller.wait(lambda: second.over and unhurried.over)
+    assert not any(each.refused for each in (second, unhurried))
+
+
+async def test_who_was_let_in_and_waits_in_vain_is_sent_away(two_rows: Rig, engine: UnrulyEngine) -> None:
+    running = await _full(two_rows, engine)
+    waits = await two_rows.caller.send(two_rows.request("waits", objective_s=1.0))
+    await two_rows.until(lambda: two_rows.replica.generation.waiting == 1)
+    await two_rows.clock.advance(1.9)
+    await two_rows.replica.tick()
+    assert not waits.over
+    await two_rows.clock.advance(0.2)
+    await two_rows.replica.tick()
+    await two_rows.caller.wait(lambda: waits.over)
+    assert (refused(waits).code, refused(waits).elsewhere) == ("overloaded", True)
+    engine.go()
+    await two_rows.caller.wait(lambda: all(each.over for each in running))
+    assert not any(each.refused for each in running), "who has a row keeps it"
