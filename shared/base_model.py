@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from shared.chat_templates import read_templates, tool_parser_of
 from shared.messages.desired import BaseModelRecord, ModuleShape
 from shared.messages.identity import is_digest
 
@@ -126,13 +127,15 @@ def _read_cache(cache: Path, stamp: Stamp) -> str | None:
 
 
 def describe(folder: Path, name: str, rank_classes: tuple[int, ...]) -> BaseModelRecord:
-    """What the fleet must know of a Llama-family folder: identity, and the shape of every layer an adapter
-    may target. Raises FileNotFoundError, or KeyError naming a config entry that is missing."""
+    """What the fleet must know of a Llama-family folder: identity, the shape of every layer an adapter may target, and
+    how its chat template has tools called. Raises FileNotFoundError, ValueError for a file that is no JSON, or KeyError
+    naming a config entry that is missing."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     head = config.get("head_dim") or hidden // heads
     kv = config.get("num_key_value_heads", heads) * head
     mlp = config["intermediate_size"]
+    templates = read_templates(folder)
     shapes = {
         "q_proj": (hidden, heads * head),
         "k_proj": (hidden, kv),
@@ -150,4 +153,5 @@ def describe(folder: Path, name: str, rank_classes: tuple[int, ...]) -> BaseMode
         rank_classes=rank_classes,
         max_context_tokens=config["max_position_embeddings"],
         vocabulary_size=config.get("vocab_size", 0),
+        tool_parser="" if templates is None else tool_parser_of(templates.tool_use or templates.default),
     )

@@ -19,6 +19,7 @@ from services.console.load_arguments import add_load
 from services.console.migrate_arguments import add_migrate
 from services.console.plan_arguments import add_plan
 from services.console.usage_arguments import add_usage
+from shared.chat_templates import TOOL_PARSERS
 from shared.messages.adapters import STATES
 
 
@@ -104,6 +105,8 @@ def _bases(group: argparse._SubParsersAction) -> None:
     add.add_argument("folder", type=Path, help="the base model's folder")
     add.add_argument("--rank-classes", type=_ranks, default=(16,), metavar="RANKS", help="one pool each, as in 16,64")
     add.add_argument("--name", help="what clients call it (default: the folder's name)")
+    parser = "how it writes calls of tools; '' for not at all (default: what its chat template shows)"
+    add.add_argument("--tool-parser", choices=("", *TOOL_PARSERS), help=parser)
     _leaf(group, "retire", bases.retire, "take a base model out, once nothing points at it").add_argument("base")
     hashing = _plain(group, "hash", bases.hash_folder, "the identity of a base model's folder")
     hashing.add_argument("folder", type=Path)

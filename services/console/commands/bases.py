@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from services.console.commands.output import Output
 from services.console.core.bases import UnclearBase, only_base
 from services.console.core.migrating import Unclear, base_meant
@@ -37,6 +39,8 @@ def hash_folder(arguments: argparse.Namespace, out: Output) -> None:
 def add(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     """New, or known with more rank classes."""
     record = _described(arguments.folder, arguments.name, arguments.rank_classes)
+    if arguments.tool_parser is not None:
+        record = msgspec.structs.replace(record, tool_parser=arguments.tool_parser)
     answer = admin.put(f"/internal/base-models/{record.base_model_hash}", record)
     classes = ", ".join(str(rank) for rank in answer["rank_classes"])
     out.record(answer, f"{answer['name']} is {answer['base_model_hash']}, with rank classes {classes}")

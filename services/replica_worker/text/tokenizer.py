@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
-from .chat import ChatTemplate, read_template
+from shared.chat_templates import read_templates, read_tokenizer_config
+
+from .chat import ChatTemplate
 from .detokenizer import Detokenizer
 from .token_bytes import TokenBytes
 
@@ -17,11 +18,13 @@ from .token_bytes import TokenBytes
 class Tokenizer:
     """Immutable; safe to share between requests. Blocking, but microseconds to milliseconds a call."""
 
-    def __init__(self, serialized: str, template: ChatTemplate) -> None:
+    def __init__(self, serialized: str, template: ChatTemplate, with_tools: ChatTemplate | None = None) -> None:
+        """`with_tools` is the template for messages that have to do with tools, if it is another one."""
         self._tokenizer = tokenizers.Tokenizer.from_str(serialized)
         self._plain = tokenizers.Tokenizer.from_str(serialized)
         self._plain.encode_special_tokens = True
         self._template = template
+        self._with_tools = with_tools or template
         self._bytes = TokenBytes(self._tokenizer)
         self.vocabulary_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
 
@@ -29,7 +32,8 @@ class Tokenizer:
     def from_folder(cls, folder: Path) -> Tokenizer:
         """Read tokenizer.json, tokenizer_config.json and the chat template.
 
-        Raises ValueError or OSError naming what is missing or malformed.
+        Raises ValueError or OSError naming what is missing or malformed: without a template there is no telling how
+        to ask this model.
         """
         path = folder / "tokenizer.json"
         serialized = path.read_text()
@@ -37,20 +41,24 @@ class Tokenizer:
             tokenizer = tokenizers.Tokenizer.from_str(serialized)
         except Exception as error:  # the library raises nothing narrower
             raise ValueError(f"{path} is not a tokenizer: {error}") from error
-        config = _read_json(folder / "tokenizer_config.json")
+        if (sources := read_templates(folder)) is None:
+            raise ValueError(f"{folder} has no chat template")
         added = tokenizer.get_added_tokens_decoder().values()
         control = [token.content for token in added if token.special]
-        template = ChatTemplate(read_template(folder, config), _named_tokens(config), control)
-        return cls(serialized, template)
+        named = _named_tokens(read_tokenizer_config(folder))
+        with_tools = None if sources.tool_use is None else ChatTemplate(sources.tool_use, named, control)
+        return cls(serialized, ChatTemplate(sources.default, named, control), with_tools)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> list[int]:
         """The prompt's token ids, ending where the assistant's answer begins.
 
-        `messages` are {"role", "content"}. Control tokens come from the template alone; text that spells
-        one is encoded as the characters it is. Raises ChatUnusable if the template refuses the messages.
+        `messages` are {"role", "content"} and what calls of tools need besides, `tools` are OpenAI's. Control tokens
+        come from the template alone; text that spells one is encoded as the characters it is. Raises ChatUnusable if
+        the template refuses them.
         """
         token_ids: list[int] = []
-        for piece in self._template.render(messages):
+        template = self._with_tools if tools or any(map(_of_tools, messages)) else self._template
+        for piece in template.render(messages, tools):
             tokenizer = self._tokenizer if piece.control else self._plain
             token_ids += tokenizer.encode(piece.text, add_special_tokens=False).ids
         return token_ids
@@ -77,14 +85,8 @@ class Tokenizer:
         return Detokenizer(self.decode)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is not a JSON object")
-    return content
+def _of_tools(message: Mapping[str, Any]) -> bool:
+    return message["role"] == "tool" or "tool_calls" in message
 
 
 def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:

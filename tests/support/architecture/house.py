@@ -49,6 +49,7 @@ LAYERS = (
     Layer("shared.expressions", own=(), others=frozenset({"re2"})),
     Layer("shared.lora_terms", own=("shared.expressions", "shared.lora_names"), others=PLAIN),
     Layer("shared.ttft_by_customer", own=("shared.latencies", "shared.messages"), others=PLAIN),
+    Layer("shared.base_model", own=("shared.chat_templates", "shared.messages"), others=PLAIN),
     Layer("shared", own=("shared.messages",), others=PLAIN),
     Layer(r"services\.\w+\.core", own=("{service}.core", "shared.messages", *PURE), others=PLAIN),
     Layer(r"services\.\w+\.io", own=("{service}.core", "{service}.io", "shared"), others=_ANY),
@@ -59,11 +60,11 @@ LAYERS = (
             *("services.replica_worker.engine", "shared.base_model", "shared.lora_names", "shared.merging"),
             *("shared.messages", "shared.runtime"),
         ),
-        others=PLAIN | {"torch", "safetensors", "numpy", "numba", "llvmlite", "triton", "vllm"},
+        others=PLAIN | {"torch", "safetensors", "numpy", "numba", "llvmlite", "triton", "vllm", "llguidance"},
     ),
     Layer(
         r"services\.replica_worker\.text",
-        own=("services.replica_worker.text", "shared.messages"),
+        own=("services.replica_worker.text", "shared.chat_templates", "shared.messages"),
         others=PLAIN | {"tokenizers", "jinja2"},
     ),
     # Tiers move adapters for whoever asks, and know of no request and no bus.
@@ -101,6 +102,8 @@ LAYERS = (
         ),
         others=_ANY,
     ),
+    # Our front door, with workers behind it that are several to a process.
+    Layer(r"loadtest\.gateway_bench", own=("loadtest", "infra", "services.replica_worker", "shared"), others=_ANY),
     # A whole worker on a bus in memory, to measure what it decides and not what is around it.
     Layer(
         r"loadtest\.(thrash|one_replica|cold_\w+|throttled_store)",

@@ -14,6 +14,7 @@ from services.console.core.migrating import Unclear, base_meant, migration_meant
 from services.console.core.outcome import OK, REFUSED, USAGE
 from shared.base_model import base_model_hash
 from tests.support.scripted_http import Answer, Asked, answering
+from tests.support.tool_templates import HERMES
 
 OLD, NEW = "ab" * 32, "cd" * 32
 BASES = [{"base_model_hash": OLD, "name": "old"}, {"base_model_hash": NEW, "name": "new"}]
@@ -261,6 +262,18 @@ def test_a_base_is_added_with_its_rank_classes(
     (folder / "config.json").write_text("{}")
     assert main(["bases", "add", str(folder)]) == USAGE
     assert "has no 'hidden_size'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "parser"),
+    [((), "hermes"), (("--tool-parser", ""), ""), (("--tool-parser", "llama3_json"), "llama3_json")],
+)
+def test_how_a_base_writes_calls_is_read_from_its_folder_unless_it_is_said(
+    folder: Path, asked: list[Asked], flags: tuple[str, ...], parser: str
+) -> None:
+    (folder / "chat_template.jinja").write_text(HERMES)
+    assert main(["bases", "add", str(folder), *flags]) == OK
+    assert json.loads(asked[0].body)["tool_parser"] == parser
 
 
 def test_a_base_is_retired_by_its_name(asked: list[Asked]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.messages.generation import GenerateRequest, Refused
+from shared.messages.generation import ChatMessage, GenerateRequest, Refused
 from tests.support.replica import Rig, refused
 from tests.support.tiny_model import VOCABULARY_SIZE
 
@@ -93,3 +93,27 @@ async def test_unasked_nothing_is_told(replica: Rig) -> None:
     heard = await replica.caller.run(asking(replica, frequency_penalty=1.0))
     assert heard.token_ids
     assert not any(chunk.logprobs for chunk in heard.chunks)
+
+
+CALL = ChatMessage(role="assistant", content="", tool_calls='[{"function": {"name": "f", "arguments": "{}"}}]')
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"tools": '[{"type": "function"}]'}, "This model's chat template knows no tools."),
+        ({"messages": (CALL,)}, "This model's chat template knows no calls of tools."),
+        ({"tools": "{}"}, "Tools is not a list in JSON: "),
+        ({"tools": "[" * 100_000}, "Tools is not a list in JSON: "),
+        ({"messages": (msgspec.structs.replace(CALL, tool_calls="[1"),)}, "Tool_calls is not a list in JSON: "),
+    ],
+)
+async def test_tools_that_cannot_be_shown_to_the_model_are_refused(
+    replica: Rig, changes: dict[str, Any], sentence: str
+) -> None:
+    told = await refusal(replica, replica.request("r", **changes))
+    assert told.message.startswith(sentence)
+
+
+async def test_no_tools_are_no_tools(replica: Rig) -> None:
+    assert (await replica.caller.run(replica.request("r", tools="[]"))).finish is not None
