@@ -21,6 +21,10 @@ VLLM_VENV := .venv-vllm
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
 # vLLM leaves its sockets' context to the garbage collector.
 VLLM_WARNINGS := -W "ignore:Unclosed context:ResourceWarning"
+# Official clients, some with packages that ours would quarrel with, and Node's.
+CLIENTS_VENV := .venv-clients
+CLIENTS_LOCK := infra/lock/clients.lock
+CLIENTS_INSTALLED := $(CLIENTS_VENV)/.installed
 PROMTOOL := $(VENV)/bin/promtool
 PYTEST := OMP_NUM_THREADS=1 $(PYTHON) -m pytest
 
@@ -139,6 +143,22 @@ $(VLLM_VENV)/.vllm:
 	@$(VLLM_VENV)/bin/python $(PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 
+.PHONY: contract-clients
+contract-clients: $(INSTALLED) $(CLIENTS_INSTALLED) ## a whole fleet before the official clients and schemathesis, into reports/clients.json
+	@mkdir -p reports
+	@$(PYTEST) -p tests.clients.report --clients-report reports/clients.json \
+	  tests/e2e/test_clients.py tests/integration/test_clients_in_trouble.py
+
+$(CLIENTS_INSTALLED): $(CLIENTS_LOCK) infra/clients/package.json infra/clients/package-lock.json
+	@for program in node npm; do command -v $$program >/dev/null || \
+	  { echo "set-up: there is no $$program (Debian: apt install nodejs npm)" >&2; exit 1; }; done
+	@echo "set-up: $(CLIENTS_VENV) with $$(grep -vc '^#' $(CLIENTS_LOCK)) packages of $(CLIENTS_LOCK), and Node's client (500 MB, minutes the first time)"
+	@$(PYTHON) -m venv --clear $(CLIENTS_VENV)
+	@$(CLIENTS_VENV)/bin/python $(PIP) install --requirement $(CLIENTS_LOCK)
+	@mkdir $(CLIENTS_VENV)/node && cp infra/clients/package.json infra/clients/package-lock.json infra/clients/.npmrc $(CLIENTS_VENV)/node
+	@cd $(CLIENTS_VENV)/node && npm ci --silent
+	@touch $@
+
 # -- figures and documents -----------------------------------------------------------------------------
 
 .PHONY: bench
@@ -171,6 +191,12 @@ bench-registrations: $(INSTALLED) ## batches beside what the store alone takes, 
 .PHONY: bench-routing
 bench-routing: $(INSTALLED) ## how long a gateway takes to choose among 200 replicas, into reports/routing_speed.json
 	@$(PYTHON) -m loadtest.routing_bench
+
+.PHONY: bench-gateway
+bench-gateway: $(INSTALLED) ## our front door beside others, into reports/gateway.json; PEERS=ours,nginx PARTS=open40,flood,req1,few,many
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m loadtest.gateway_bench --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")" \
+	  $(if $(PEERS),--peers $(PEERS)) $(if $(PARTS),--parts $(PARTS)) $(if $(QUIET_S),--quiet-s $(QUIET_S))
 
 .PHONY: lifecycle-demo
 lifecycle-demo: $(INSTALLED) ## versions, gate, canary, rollback, and a move to another base, told on a fleet of its own

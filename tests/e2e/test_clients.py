@@ -1,0 +1,176 @@
+"""Official clients, unmodified, before a whole fleet: the answers and the exceptions that each makes of ours.
+
+`make test` asks OpenAI's Python SDK; `make contract-clients` asks all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import OpenAI
+from tokenizers import Tokenizer
+
+from infra.local.temporary import TemporaryFleet
+from tests.clients.roster import Client, each_client, hang_up, speaks
+from tests.clients.said import Said
+from tests.support.asking import wait_answers
+from tests.support.pipeline import Pipeline
+
+HELLO = [{"role": "user", "content": "Hello, who are you?"}]
+LARGEST_BODY_BYTES = 8 << 20
+
+pytest_generate_tests = each_client
+_hang_up = pytest.fixture(scope="module", autouse=True)(hang_up)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A fleet, and of the tenant acme a key, an alias and what it answers, whatever it is asked."""
+
+    url: str
+    key: str
+    alias: str
+    marker: str
+    base: str
+    tokenizer: Tokenizer
+
+    def ask(self, client: Client, verb: str, **params: Any) -> Said:
+        """Greedily, unless the parameters say otherwise."""
+        return client.ask(verb, self.url, self.key, **{"model": self.alias, "temperature": 0, **params})
+
+    def ids(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+@pytest.fixture(scope="module")
+def place(
+    fleet: TemporaryFleet, acme: OpenAI, canaries: dict[str, str], pipeline: Pipeline, model_folder: Path
+) -> Place:
+    alias, marker = next(iter(canaries.items()))
+    wait_answers(acme, alias, marker)
+    tokenizer = Tokenizer.from_file(str(model_folder / "tokenizer.json"))
+    base = str(pipeline.base["name"])
+    return Place(url=fleet.connection.url, key=acme.api_key, alias=alias, marker=marker, base=base, tokenizer=tokenizer)
+
+
+# -- answers -------------------------------------------------------------------------------------------
+
+
+@speaks("chat")
+def test_chat(client: Client, place: Place) -> None:
+    said = place.ask(client, "chat", messages=HELLO)
+    assert (said.text, said.finishes, said.models) == (place.marker, ["stop"], {place.alias})
+    assert said.usage["total_tokens"] == said.usage["prompt_tokens"] + said.usage["completion_tokens"]
+    assert said.usage["completion_tokens"] > len(place.marker) / 2
+
+
+@speaks("chat_stream")
+def test_chat_streamed(client: Client, place: Place) -> None:
+    said = place.ask(client, "chat_stream", messages=HELLO, stream_options={"include_usage": True})
+    assert (said.text, said.finishes, said.models) == (place.marker, ["stop"], {place.alias})
+    assert len(said.pieces) > 1
+    assert said.usage["completion_tokens"] > 0
+
+
+@speaks("chat_helper")
+def test_chat_by_the_stream_helper(client: Client, place: Place) -> None:
+    said = place.ask(client, "chat_helper", messages=HELLO)
+    assert (said.text, said.finishes, said.models) == (place.marker, ["stop"], {place.alias})
+
+
+@speaks("models", "model")
+def test_models(client: Client, place: Place) -> None:
+    listed = {model["id"]: model for model in place.ask(client, "models").answer}
+    assert {place.alias, place.base} <= set(listed)
+    [retrieved] = place.ask(client, "model").answer
+    assert retrieved == listed[place.alias]
+    assert (retrieved["object"], retrieved["owned_by"]) == ("model", "acme")
+
+
+@speaks("chat", "chat_stream")
+@pytest.mark.parametrize("verb", ["chat", "chat_stream"])
+def test_stop_strings(client: Client, place: Place, verb: str) -> None:
+    said = place.ask(client, verb, messages=HELLO, stop=["never", place.marker[3:5]])
+    assert (said.text, said.finishes) == (place.marker[:3], ["stop"])
+
+
+@speaks("chat")
+def test_cut_at_max_tokens(client: Client, place: Place) -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        said = place.ask(client, "chat", messages=HELLO, **{name: 2})
+        assert (said.text, said.finishes) == (place.marker[:2], ["length"])
+
+
+# -- exceptions ----------------------------------------------------------------------------------------
+
+
+def told(error: dict[str, Any], client: Client) -> tuple[Any, ...]:
+    """Class, status, code, parameter and type; of clients that hand on less, what they do."""
+    if client.is_openai:
+        assert error["request_id"]
+        return error["status_code"], error["code"], error["param"], error["type"]
+    return (error["status_code"],)
+
+
+def expected(client: Client, *values: Any) -> tuple[Any, ...]:
+    return values if client.is_openai else values[:1]
+
+
+@speaks("chat")
+def test_wrong_key(client: Client, place: Place) -> None:
+    error = client.ask("chat", place.url, "lf-wrong", model=place.alias, messages=HELLO).error
+    assert "AuthenticationError" in error["classes"]
+    assert told(error, client) == expected(client, 401, "invalid_api_key", None, "invalid_request_error")
+
+
+@speaks("chat", "chat_stream")
+@pytest.mark.parametrize("verb", ["chat", "chat_stream"])
+def test_unknown_model(client: Client, place: Place, verb: str) -> None:
+    error = place.ask(client, verb, model="acme/nothing:prod", messages=HELLO).error
+    assert "NotFoundError" in error["classes"]
+    assert told(error, client) == expected(client, 404, "model_not_found", "model", "invalid_request_error")
+    assert "acme/nothing:prod" in error["message"]
+
+
+@speaks("chat", "chat_stream")
+@pytest.mark.parametrize("verb", ["chat", "chat_stream"])
+def test_bad_request(client: Client, place: Place, verb: str) -> None:
+    error = place.ask(client, verb, messages=HELLO, temperature=3).error
+    assert "BadRequestError" in error["classes"]
+    assert told(error, client)[0] == 400
+    assert "`temperature`" in error["message"]
+
+
+@speaks("chat")
+def test_longer_than_the_context(client: Client, place: Place) -> None:
+    error = place.ask(client, "chat", messages=[{"role": "user", "content": "long " * 600}]).error
+    assert "BadRequestError" in error["classes"]
+    assert told(error, client) == expected(client, 400, "context_length_exceeded", "messages", "invalid_request_error")
+
+
+@speaks("chat")
+def test_too_large(client: Client, place: Place) -> None:
+    error = place.ask(client, "chat", messages=[{"role": "user", "content": "x" * LARGEST_BODY_BYTES}]).error
+    assert "APIError" in error["classes"]
+    assert told(error, client) == expected(client, 413, "request_too_large", None, "invalid_request_error")
+
+
+@pytest.fixture(scope="module")
+def hasty(fleet: TemporaryFleet, pipeline: Pipeline) -> str:
+    """The key of a tenant that may ask once a minute."""
+    key = pipeline.key("hasty-clients")
+    assert fleet.console("limits", "set", "hasty-clients", "--requests-per-min", "1").returncode == 0
+    return key
+
+
+@speaks("chat")
+def test_over_the_limit(client: Client, place: Place, hasty: str) -> None:
+    for _ in range(100):  # the limit reaches the gateway in a moment
+        said = client.ask("chat", place.url, hasty, model=place.base, messages=HELLO, max_tokens=1)
+        if said.raised is not None:
+            break
+    assert "RateLimitError" in said.error["classes"]
+    assert told(said.error, client) == expected(client, 429, "rate_limit_exceeded", None, "requests")
