@@ -17,9 +17,10 @@ from services.gateway.core.allowances import Allowances
 from services.gateway.core.company import Company
 from services.gateway.core.directory import Directory
 from services.gateway.core.fleet import Fleet
+from services.gateway.core.openai.bodies import PARSERS
 from services.gateway.core.usage import UsageQueue
 from services.gateway.following import Audience, Following
-from services.gateway.io.chat_route import ChatRoute
+from services.gateway.io.generation_route import GenerationRoute, RoutePolicy
 from services.gateway.io.http import application
 from services.gateway.io.limits_redis import RedisLedger
 from services.gateway.io.meters import Meters, show_customers
@@ -90,7 +91,9 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock, tracer: Tracer = NO_TRACE
     following = Following(bus, clock, audience)
     draws = Draws(unique_id=lambda: secrets.token_hex(12), seed=lambda: secrets.randbits(63))
     gateway = Gateway(desk, audience, following, draws)
-    app = application(gateway, ChatRoute(gateway, chosen.body, strategies=chosen.request_strategies), metrics)
+    policy = RoutePolicy(body=chosen.body, strategies=chosen.request_strategies)
+    routes = {path: GenerationRoute(gateway, policy, parse) for path, parse in PARSERS.items()}
+    app = application(gateway, routes, metrics)
     address, protocol = (chosen.host, chosen.port), prompt_protocol(chosen.slow_write_s)
     server = HttpServer(app, address, chosen.drain_s, protocol, conversations.shut_down)
     ticks = periodically(clock, TICK_S, gateway.tick)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from services.gateway.conversation import Conversation, Desk
-from services.gateway.conversations import Conversations
 from services.gateway.core import refusal
-from services.gateway.core.allowance import Denial, NeedsLease
-from services.gateway.core.chat import ChatRequest, estimated_tokens
+from services.gateway.core.allowance import Demand, Denial, NeedsLease, Pass
 from services.gateway.core.completion import Heading
-from services.gateway.core.directory import Caller, Listed
+from services.gateway.core.directory import Caller, Listed, Target
 from services.gateway.core.fleet import AHEAD_AT_ONCE
+from services.gateway.core.openai.fitting import misfit
 from services.gateway.core.refusal import Refusal
+from services.gateway.core.wish import Part, Wish, estimated_tokens
+from services.gateway.exchange import Admitted, Terms
 from services.gateway.following import Audience, Following
 from services.gateway.records import RequestRecord
 from shared.messages.reports import GatewayReport
@@ -26,23 +27,6 @@ class Draws(msgspec.Struct, frozen=True, kw_only=True):
 
     unique_id: Callable[[], str]
     seed: Callable[[], int]
-
-
-class Admitted:
-    """An exchange that the HTTP door holds in its hand."""
-
-    def __init__(
-        self, conversations: Conversations, conversation: Conversation, heading: Heading, limits: Mapping[str, str]
-    ) -> None:
-        self._conversations = conversations
-        self._conversation = conversation
-        self.outlet = conversation.outlet
-        self.adapter_id = conversation.record.adapter_id
-        self.heading = heading
-        self.limits = limits
-
-    def leave(self, reason: str) -> None:
-        self._conversations.leave(self._conversation, reason)
 
 
 class Gateway:
@@ -67,41 +51,52 @@ class Gateway:
     def unique_id(self) -> str:
         return self._draws.unique_id()
 
-    async def begin(self, caller: Caller, chat: ChatRequest, request_id: str) -> Admitted | Refusal:
+    async def begin(self, caller: Caller, wish: Wish, request_id: str) -> Admitted | Refusal:
         def decide(late: bool) -> Admitted | Refusal | NeedsLease:
-            return self._begin(caller, chat, request_id, late=late)
+            return self._begin(caller, wish, request_id, late=late)
 
         return await self._limits.decided(decide)
 
-    def _begin(
-        self, caller: Caller, chat: ChatRequest, request_id: str, *, late: bool
-    ) -> Admitted | Refusal | NeedsLease:
-        target = self._directory.resolve(caller, chat, self._following.current)
+    def _begin(self, caller: Caller, wish: Wish, request_id: str, *, late: bool) -> Admitted | Refusal | NeedsLease:
+        target = self._directory.resolve(caller, wish, self._following.current)
         if isinstance(target, Refusal):
             return target
-        call_id = self._draws.unique_id()
-        adapter_id, digest = (target.adapter.adapter_id, target.adapter.digest) if target.adapter else (BASE, "")
-        record = RequestRecord(
-            request_id=request_id, call_id=call_id, tenant_id=caller.tenant_id, key_id=caller.key_id,
-            model=chat.model, adapter_id=adapter_id, digest=digest, pool_id=target.pool_ids[0], stream=chat.stream,
-            began_s=self._desk.clock.now_s(),
-        )  # fmt: skip
+        if (unfit := misfit(wish, target)) is not None:
+            return unfit
+        parts = wish.parts(self._draws.seed())
+        records = [self._record(caller, wish, target, request_id, part) for part in parts]
         if (reason := self._following.not_full()) is not None:
             unready = refusal.unavailable(reason, code="not_ready")
-            self._desk.records.refused_at_once(record, unready, self._desk.clock)
+            self._desk.records.refused_at_once(records[0], unready, self._desk.clock)
             return unready
-        allowed = self._limits.admit(caller.limited, estimated_tokens(chat, target.max_context_tokens), late=late)
+        demand = Demand(tokens=estimated_tokens(wish, target.max_context_tokens), choices=wish.choices)
+        allowed = self._limits.admit(caller.limited, demand, late=late)
         if isinstance(allowed, NeedsLease):
             return allowed
         if isinstance(allowed, Denial):
             return refusal.limited(allowed)
-        self._limits.begin(call_id, allowed)
-        conversation = Conversation(chat, target, record)
-        self._conversations.begin(conversation, self._draws.seed())
+        self._limits.begin([record.call_id for record in records], allowed)
+        exchange = Admitted(self._conversations, wish, self._terms(wish, target, records[0], allowed))
+        for part, record, sink in zip(parts, records, exchange.sinks, strict=True):
+            exchange.begin(Conversation(wish, part, target, record, sink))
+        return exchange
+
+    def _record(self, caller: Caller, wish: Wish, target: Target, request_id: str, part: Part) -> RequestRecord:
+        adapter_id, digest = (target.adapter.adapter_id, target.adapter.digest) if target.adapter else (BASE, "")
+        return RequestRecord(
+            request_id=request_id, call_id=self._draws.unique_id(), tenant_id=caller.tenant_id, key_id=caller.key_id,
+            model=wish.model, adapter_id=adapter_id, digest=digest, pool_id=target.pool_ids[0], stream=wish.stream,
+            began_s=self._desk.clock.now_s(), repeats_prompt=part.repeats,
+        )  # fmt: skip
+
+    def _terms(self, wish: Wish, target: Target, first: RequestRecord, allowed: Pass) -> Terms:
+        kind = "cmpl" if wish.is_text else "chatcmpl"
         heading = Heading(
-            completion_id=f"chatcmpl-{call_id}", created_s=int(self._desk.clock.wall_s()), model=chat.model
+            completion_id=f"{kind}-{first.call_id}", created_s=int(self._desk.clock.wall_s()), model=wish.model
         )
-        return Admitted(self._conversations, conversation, heading, allowed.headers)
+        return Terms(
+            heading=heading, adapter_id=first.adapter_id, tool_parser=target.tool_parser, limits=allowed.headers
+        )
 
     def turned_away(self, refusal: Refusal, request_id: str) -> None:
         self._desk.records.turned_away(refusal, request_id)

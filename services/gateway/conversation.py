@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
-from services.gateway.core.chat import ChatRequest, promised_tokens
 from services.gateway.core.directory import Target
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.question import Question
 from services.gateway.core.stream import Ask, Stream, StreamPolicy
 from services.gateway.core.transcript import Transcript
+from services.gateway.core.wish import Part, Wish, promised_tokens
 from services.gateway.io.outlet import Outlet
+from services.gateway.io.sheaf import Strand
 from services.gateway.post import Post
 from services.gateway.records import Records, RequestRecord
 from services.gateway.routing import Routing
-from shared.messages.generation import GenerateRequest, Sampling
+from shared.messages.generation import GenerateRequest
 from shared.messages.identity import key_of
 from shared.runtime.clock import Clock
 from shared.runtime.tracing import NO_SPAN, NO_TRACER, Span, Tracer
@@ -39,14 +40,15 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversation:
-    """One request: its state, where its tokens go, and what will be recorded of it."""
+    """One answer: its state, where its tokens go, and what will be recorded of it."""
 
-    def __init__(self, chat: ChatRequest, target: Target, record: RequestRecord) -> None:
-        self.chat = chat
+    def __init__(self, wish: Wish, part: Part, target: Target, record: RequestRecord, outlet: Outlet | Strand) -> None:
+        self.wish = wish
+        self.part = part
         self.target = target
-        self.tokens = promised_tokens(chat, target.max_context_tokens)
+        self.tokens = promised_tokens(part.prompt, wish.sampling.max_tokens, target.max_context_tokens)
         self.record = record
-        self.outlet = Outlet(streaming=chat.stream)
+        self.outlet = outlet
         began_s = record.began_s
         self.stream = Stream(request_id=record.call_id, began_s=began_s, since_s=began_s, adapter=target.adapter)
         self.transcript = Transcript()
@@ -62,11 +64,7 @@ class Conversation:
 
     def request(self, ask: Ask, desk: Desk) -> GenerateRequest:
         """What a replica is asked: identity by adapter and digest, never by alias; and where to go on."""
-        chat, target = self.chat, self.target
-        assert chat.seed is not None, "begin draws one"
-        sampling = Sampling(
-            seed=chat.seed, max_tokens=chat.max_tokens, temperature=chat.temperature, top_p=chat.top_p, stop=chat.stop
-        )
+        wish, prompt, target = self.wish, self.part.prompt, self.target
         waited_s = desk.clock.now_s() - self.stream.began_s
         return GenerateRequest(
             request_id=ask.bus_id,
@@ -74,8 +72,11 @@ class Conversation:
             tenant_id=target.tenant_id,
             pool_id=ask.pool_id,
             base_model_hash=target.base_model_hash,
-            messages=chat.messages,
-            sampling=sampling,
+            messages=prompt.messages,
+            prompt=prompt.text,
+            prompt_token_ids=prompt.token_ids,
+            sampling=msgspec.structs.replace(wish.sampling, seed=self.part.seed),
+            tools=wish.tools.offered if wish.tools is not None else "",
             adapter_id=target.adapter.adapter_id if target.adapter is not None else None,
             digest=target.adapter.digest if target.adapter is not None else None,
             produced_token_ids=self.transcript.token_ids,
@@ -87,7 +88,7 @@ class Conversation:
         )
 
     def begin_span(self, desk: Desk) -> None:
-        self.span = desk.tracer.begin("gateway request", self.chat.traceparent, desk.clock.wall_s())
+        self.span = desk.tracer.begin("gateway request", self.wish.traceparent, desk.clock.wall_s())
 
     def end_span(self, clock: Clock) -> None:
         """With the wait for the first token as a part of it."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from services.gateway.cancels import Cancels
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import endings, failover, streams
@@ -40,10 +38,7 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._live) + len(self._waiting)
 
-    def begin(self, conversation: Conversation, seed: int) -> None:
-        """`seed` is used if the client named none."""
-        if conversation.chat.seed is None:
-            conversation.chat = msgspec.structs.replace(conversation.chat, seed=seed)
+    def begin(self, conversation: Conversation) -> None:
         self._desk.records.streams.inc()
         conversation.begin_span(self._desk)
         self._apply(conversation, self._route(conversation))
@@ -52,6 +47,10 @@ class Conversations:
     def leave(self, conversation: Conversation, reason: str) -> None:
         """The client is gone. Does nothing once the conversation is over."""
         self._apply(conversation, endings.left(conversation.stream, reason))
+
+    def drop(self, conversation: Conversation, reason: str) -> None:
+        """Another answer to the same request failed, so this one is of no use. Does nothing once it is over."""
+        self._apply(conversation, endings.dropped(conversation.stream, reason))
 
     def shut_down(self) -> None:
         """End every request with an error that says so."""
@@ -89,7 +88,7 @@ class Conversations:
                 self._cancels.stray(replica_id, chunk, now_s)
                 continue
             self._apply(conversation, streams.chunk(conversation.stream, chunk, policies.streams, now_s))
-            if conversation.outlet.waiting_bytes > policies.most_waiting_bytes and conversation.chat.stream:
+            if conversation.outlet.waiting_bytes > policies.most_waiting_bytes and conversation.wish.stream:
                 self._apply(conversation, endings.overflowed(conversation.stream, policies.most_waiting_bytes))
 
     def break_off(self, replica_id: str, reason: str, is_broken: Callable[[Stream], bool], *, died: bool) -> None:
@@ -144,7 +143,7 @@ class Conversations:
         now_s = desk.clock.now_s()
         choice: Choice | NoChoice = _OUT_OF_TOUCH
         if desk.post.connected:
-            choice = desk.routing.choose(conversation.question(), conversation.chat.strategy, stream.request_id, now_s)
+            choice = desk.routing.choose(conversation.question(), conversation.wish.strategy, stream.request_id, now_s)
         return streams.chosen(stream, choice, desk.policies.streams, now_s)
 
     def _ask(self, conversation: Conversation, ask: Ask) -> None:

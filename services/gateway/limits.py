@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from services.gateway.core.allowance import Ask, Denial, Grant, NeedsLease, Pass, Subject
+from services.gateway.core.allowance import Ask, Demand, Denial, Grant, NeedsLease, Pass, Subject
 from services.gateway.core.allowances import Allowances
 from services.gateway.core.company import Company
 from services.gateway.io.limits_redis import LedgerAway
@@ -46,6 +46,14 @@ class LimitsMeans(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float
 
 
+class _Open(msgspec.Struct, kw_only=True):
+    """A request under way: how many of its calls still are, and what the others came to."""
+
+    admitted: Pass
+    calls: int
+    tokens: int = 0
+
+
 class Limits:
     """A part. While the ledger is away nobody waits for it: each gateway goes by its own share, until the ledger
     answers a question of `turn` again."""
@@ -58,7 +66,7 @@ class Limits:
         self._clock = clock
         self._away = ledger is None
         self._alone_said = False
-        self._open: dict[str, Pass] = {}
+        self._open: dict[str, _Open] = {}
         self._flights: dict[str, asyncio.Task[None]] = {}
         self._fallback = metrics.gauge(
             "limits_fallback", "1 while limits are held by this gateway's own share, without Redis or Valkey."
@@ -81,9 +89,9 @@ class Limits:
                 await self._exchange(self._allowances.names(self._clock.now_s()))
         await self._ledger.close()
 
-    def admit(self, subjects: Sequence[Subject], tokens: int, *, late: bool) -> Pass | Denial | NeedsLease:
+    def admit(self, subjects: Sequence[Subject], demand: Demand, *, late: bool) -> Pass | Denial | NeedsLease:
         """`late`: it has waited for a lease as long as it may."""
-        decision = self._allowances.admit(subjects, tokens, self._clock.now_s(), alone=late or self._away)
+        decision = self._allowances.admit(subjects, demand, self._clock.now_s(), alone=late or self._away)
         if isinstance(decision, Denial):
             self._denied.labels(decision.kind).inc()
             if late and not self._away:  # the ledger may know of more in a moment
@@ -96,17 +104,20 @@ class Limits:
             self._say_alone()
         return decision
 
-    def begin(self, call_id: str, admitted: Pass) -> None:
-        """The request of this is under way."""
+    def begin(self, call_ids: Sequence[str], admitted: Pass) -> None:
+        """The request of this is under way, with a call for each answer."""
         if admitted.spent:
-            self._open[call_id] = admitted
+            self._open.update(dict.fromkeys(call_ids, _Open(admitted=admitted, calls=len(call_ids))))
 
     def settle(self, usage: UsageRecord) -> None:
-        """A request has ended. Does nothing for one without limits."""
-        if (admitted := self._open.pop(usage.call_id, None)) is None:
+        """A call has ended, and the request with its last one. Does nothing for one without limits."""
+        if (request := self._open.pop(usage.call_id, None)) is None:
             return
-        tokens = usage.prompt_tokens + usage.completion_tokens
-        for name in self._allowances.settle(admitted, tokens, self._clock.now_s()):
+        request.tokens += usage.prompt_tokens + usage.completion_tokens
+        request.calls -= 1
+        if request.calls:
+            return
+        for name in self._allowances.settle(request.admitted, request.tokens, self._clock.now_s()):
             if not self._away:
                 self._fly(name)
 

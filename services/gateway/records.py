@@ -21,7 +21,8 @@ _log = get_logger(__name__)
 
 class RequestRecord(msgspec.Struct, kw_only=True):
     """Filled in while a request goes through. `call_id` is its id on the bus; `ttft_s` None: no token came.
-    `tokens` are those that the client's outlet got and keeps: of an answer that began anew, the last one's."""
+    `tokens` are those that the client's outlet got and keeps: of an answer that began anew, the last one's.
+    `repeats_prompt`: another answer to a prompt that is counted once."""
 
     request_id: str
     call_id: str
@@ -31,6 +32,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     adapter_id: str
     stream: bool
     began_s: float
+    repeats_prompt: bool = False
     digest: str = ""
     pool_id: str = ""
     replica_id: str = ""
@@ -51,7 +53,11 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
     def accepted(self, accepted: Accepted) -> None:
         self.tier = accepted.tier
-        self.prompt_tokens, self.cached_tokens = accepted.prompt_tokens, accepted.cached_tokens
+        self.read(accepted.prompt_tokens, accepted.cached_tokens)
+
+    def read(self, prompt_tokens: int, cached_tokens: int) -> None:
+        if not self.repeats_prompt:
+            self.prompt_tokens, self.cached_tokens = prompt_tokens, cached_tokens
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +134,7 @@ class Records:
 
     def finished(self, record: RequestRecord, finish: Finish) -> None:
         """The answer is whole."""
-        record.prompt_tokens, record.cached_tokens = finish.usage.prompt_tokens, finish.usage.cached_tokens
+        record.read(finish.usage.prompt_tokens, finish.usage.cached_tokens)
         self._activity.finished(record.pool_id, record.adapter_id)
 
     def failed(self, record: RequestRecord, refusal: Refusal) -> None:

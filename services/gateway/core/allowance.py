@@ -41,6 +41,13 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
 
 
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request may come to. Each of its `choices` counts as a request, and runs as a stream."""
+
+    tokens: int
+    choices: int = 1
+
+
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that a request was let in with, under one limit: `estimate` of them, by the ledger's slots of the leases
     that they came from; none, if no ledger said yes. `own_slot` is by the gateway's clock."""
@@ -57,6 +64,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
 
     spent: tuple[Spent, ...] = ()
     streams: tuple[str, ...] = ()
+    choices: int = 1
     headers: Mapping[str, str] = {}
     refill: tuple[str, ...] = ()
 

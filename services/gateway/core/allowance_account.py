@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.gateway.core.allowance import Ask, Grant, LeasePolicy, Spent, Subject
+from services.gateway.core.allowance import Ask, Demand, Grant, LeasePolicy, Spent, Subject
 from services.gateway.core.allowance_meter import Meter, Share
 from services.gateway.core.allowance_places import Places
 from shared.messages.desired import Limits
@@ -33,9 +33,9 @@ class Account:
         else:
             self.streams.change(limits.streams)
 
-    def needs(self, tokens: int) -> list[tuple[str, Meter, int]]:
-        """What a request takes of each of its minutes: it may ask for all tokens of one, and no more."""
-        asked = [("requests", self.requests, 1), ("tokens", self.tokens, max(1, tokens))]
+    def needs(self, demand: Demand) -> list[tuple[str, Meter, int]]:
+        """What a request takes of each of its minutes: it may ask for all of one, and no more."""
+        asked = [("requests", self.requests, demand.choices), ("tokens", self.tokens, max(1, demand.tokens))]
         return [(kind, meter, min(need, meter.limit)) for kind, meter, need in asked if meter is not None]
 
     def settle(self, spent: Spent, tokens: int, now_s: float, share: Share) -> None:

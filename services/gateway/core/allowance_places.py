@@ -27,23 +27,23 @@ class Places:
         self.limit = limit
         self._denied_until_s = 0.0
 
-    def covers(self, now_s: float) -> bool:
-        return self.used < self._held and now_s < self._until_s
+    def covers(self, choices: int, now_s: float) -> bool:
+        return self.used + choices <= self._held and now_s < self._until_s
 
     def denied_for_s(self, now_s: float) -> float | None:
         return _RETRY_S if now_s < self._denied_until_s else None
 
-    def wait_for_one(self) -> None:
-        self._waiting += 1
+    def wait_for(self, choices: int) -> None:
+        self._waiting += choices
 
-    def take(self) -> None:
-        self.used += 1
+    def take(self, choices: int) -> None:
+        self.used += choices
 
-    def leave(self) -> None:
-        self.used -= 1
+    def leave(self, choices: int) -> None:
+        self.used = max(0, self.used - choices)
 
-    def alone_for_s(self, share: Share) -> float:
-        return 0.0 if self.used < share.own(self.limit) else _RETRY_S
+    def alone_for_s(self, choices: int, share: Share) -> float:
+        return 0.0 if self.used + choices <= share.own(self.limit) else _RETRY_S
 
     def holds_too_many(self, share: Share) -> bool:
         """Others may be waiting for one. Where some are held in advance, not every stream that ends is told."""

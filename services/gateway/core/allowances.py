@@ -10,6 +10,7 @@ from services.gateway.core.allowance import (
     FREE,
     Ask,
     Decision,
+    Demand,
     Denial,
     Grant,
     LeasePolicy,
@@ -24,6 +25,7 @@ from services.gateway.core.allowance_meter import Share
 
 _FORGET_S = 180.0
 """An account in which nothing happens: three of its minutes."""
+_LEAST = Demand(tokens=1)
 _WORDS = {"requests": "requests a minute", "tokens": "tokens a minute", "streams": "streams at once"}
 
 
@@ -43,20 +45,21 @@ class Allowances:
         """So many share the limits, this one included."""
         self._share = msgspec.structs.replace(self._share, gateways=max(1, count))
 
-    def admit(self, subjects: Sequence[Subject], tokens: int, now_s: float, *, alone: bool) -> Decision:
-        """`tokens` is what the request may come to. `alone`: there is no ledger to ask now."""
+    def admit(self, subjects: Sequence[Subject], demand: Demand, now_s: float, *, alone: bool) -> Decision:
+        """`alone`: there is no ledger to ask now."""
         if not subjects:
             return FREE
         accounts = [self._account(subject, now_s) for subject in subjects]
-        denial = self._denial(accounts, tokens, now_s, alone=alone)
+        denial = self._denial(accounts, demand, now_s, alone=alone)
         if denial is not None:
             return denial
-        if not alone and (lacking := self._lacking(accounts, tokens, now_s)):
+        if not alone and (lacking := self._lacking(accounts, demand, now_s)):
             return NeedsLease(subjects=lacking)
-        spent = tuple(self._charge(account, tokens, now_s, alone=alone) for account in accounts)
+        spent = tuple(self._charge(account, demand, now_s, alone=alone) for account in accounts)
         return Pass(
             spent=spent,
             streams=tuple(account.name for account in accounts if account.streams is not None),
+            choices=demand.choices,
             headers=headers(accounts, now_s, self._share if alone else None),
             refill=() if alone else tuple(account.name for account in accounts if self._is_low(account, now_s)),
         )
@@ -70,7 +73,7 @@ class Allowances:
         for name in admitted.streams:
             places = known.streams if (known := self._accounts.get(name)) is not None else None
             if places is not None and places.used:
-                places.leave()
+                places.leave(admitted.choices)
                 if places.holds_too_many(self._share):
                     eager.append(name)
         return tuple(eager)
@@ -117,9 +120,9 @@ class Allowances:
         account.touched_at_s = now_s
         return account
 
-    def _denial(self, accounts: list[Account], tokens: int, now_s: float, *, alone: bool) -> Denial | None:
+    def _denial(self, accounts: list[Account], demand: Demand, now_s: float, *, alone: bool) -> Denial | None:
         for account in accounts:
-            for kind, need, wait_s in self._waits(account, tokens, now_s, alone=alone):
+            for kind, need, wait_s in self._waits(account, demand, now_s, alone=alone):
                 if wait_s is not None:
                     known = headers([account], now_s, self._share if alone else None)
                     reason = _reason(account, kind, need)
@@ -127,39 +130,39 @@ class Allowances:
         return None
 
     def _waits(
-        self, account: Account, tokens: int, now_s: float, *, alone: bool
+        self, account: Account, demand: Demand, now_s: float, *, alone: bool
     ) -> Iterator[tuple[str, int, float | None]]:
         """Each kind of limit, what is needed of it, and how long that would have to wait, as far as is known."""
         share, places = self._share, account.streams
-        for kind, meter, need in account.needs(tokens):
+        for kind, meter, need in account.needs(demand):
             if alone:
                 yield kind, need, meter.alone_for_s(need, now_s, share) or None
             else:
                 covered = meter.covers(need, now_s)
                 yield kind, need, None if covered else meter.denied_for_s(need, now_s)
         if places is not None and alone:
-            yield "streams", 1, places.alone_for_s(share) or None
-        elif places is not None and not places.covers(now_s):
-            yield "streams", 1, places.denied_for_s(now_s)
+            yield "streams", demand.choices, places.alone_for_s(demand.choices, share) or None
+        elif places is not None and not places.covers(demand.choices, now_s):
+            yield "streams", demand.choices, places.denied_for_s(now_s)
 
-    def _lacking(self, accounts: list[Account], tokens: int, now_s: float) -> tuple[str, ...]:
+    def _lacking(self, accounts: list[Account], demand: Demand, now_s: float) -> tuple[str, ...]:
         """Those whose leases do not cover it, which now wait for more."""
         lacking = []
         for account in accounts:
-            short = [(meter, need) for _, meter, need in account.needs(tokens) if meter.left < need]
+            short = [(meter, need) for _, meter, need in account.needs(demand) if meter.left < need]
             for meter, need in short:
                 meter.wait_for(need)
-            placeless = account.streams is not None and not account.streams.covers(now_s)
+            placeless = account.streams is not None and not account.streams.covers(demand.choices, now_s)
             if placeless and account.streams is not None:
-                account.streams.wait_for_one()
+                account.streams.wait_for(demand.choices)
             if short or placeless:
                 lacking.append(account.name)
         return tuple(lacking)
 
-    def _charge(self, account: Account, tokens: int, now_s: float, *, alone: bool) -> Spent:
+    def _charge(self, account: Account, demand: Demand, now_s: float, *, alone: bool) -> Spent:
         estimate = 0
         leased: tuple[tuple[int, int], ...] = ()
-        for kind, meter, need in account.needs(tokens):
+        for kind, meter, need in account.needs(demand):
             taken: tuple[tuple[int, int], ...] = ()
             if alone:
                 meter.take_alone(need, now_s, self._share)
@@ -168,14 +171,16 @@ class Allowances:
             if kind == "tokens":
                 estimate, leased = need, taken
         if account.streams is not None:
-            account.streams.take()
+            account.streams.take(demand.choices)
         return Spent(subject=account.name, estimate=estimate, leased=leased, own_slot=int(now_s))
 
     def _is_low(self, account: Account, now_s: float) -> bool:
-        return any(meter.is_low(now_s, self._share) for _, meter, _ in account.needs(1))
+        return any(meter.is_low(now_s, self._share) for _, meter, _ in account.needs(_LEAST))
 
 
 def _reason(account: Account, kind: str, need: int) -> str:
     limit = getattr(account.limits, kind if kind == "streams" else f"{kind}_per_min")
-    asked = f", and this request asks for about {need}" if kind == "tokens" else ""
+    asked = ""
+    if kind == "tokens" or need > 1:
+        asked = f", and this request asks for {'about ' if kind == 'tokens' else ''}{need}"
     return f"The limit of {account.name}, {limit} {_WORDS[kind]}, is reached{asked}."

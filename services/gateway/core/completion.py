@@ -1,12 +1,14 @@
-"""OpenAI's two shapes of an answer as bytes: chunks of an event stream, and one whole body."""
+"""What every answer repeats, the bytes of a plain chat's tokens, and what all answers end with."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from services.gateway.core.refusal import Refusal
+from services.gateway.core.stream import Deliver
 from shared.messages.generation import Usage
 
 DONE = b"data: [DONE]\n\n"
@@ -21,16 +23,26 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
     created_s: int
     model: str
 
+    def event_start(self, kind: str) -> bytes:
+        """An event up to its first choice."""
+        return b'data: {"id":%b,"object":%b,"created":%d,"model":%b,"choices":[' % (
+            _encode(self.completion_id), _encode(kind), self.created_s, _encode(self.model),
+        )  # fmt: skip
+
 
 class ChunkWriter:
     """A template around each token's text: nothing is built per token but the bytes themselves."""
 
-    def __init__(self, heading: Heading) -> None:
-        self._start = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":[' % (
-            _encode(heading.completion_id), heading.created_s, _encode(heading.model),
-        )  # fmt: skip
-        self._delta = self._start + b'{"index":0,"delta":{"content":'
-        self._first_delta = self._start + b'{"index":0,"delta":{"role":"assistant","content":'
+    def __init__(self, heading: Heading, index: int = 0) -> None:
+        start = heading.event_start("chat.completion.chunk")
+        self._delta = start + b'{"index":%d,"delta":{"content":' % index
+        self._first_delta = start + b'{"index":%d,"delta":{"role":"assistant","content":' % index
+
+    def piece(self, piece: Deliver) -> bytes:
+        """Nothing, while a character is not whole."""
+        if piece.finish is not None:
+            return self.last(piece.text, first=piece.first, finish_reason=piece.finish.reason)
+        return self.token(piece.text, first=piece.first) if piece.text or piece.first else b""
 
     def token(self, text: str, *, first: bool) -> bytes:
         """The role rides with the first token, which is what load tools time."""
@@ -40,8 +52,9 @@ class ChunkWriter:
         start = self._first_delta if first else self._delta
         return start + _encode(text) + b'},"finish_reason":' + _encode(finish_reason) + b"}]}\n\n"
 
-    def usage(self, usage: Usage) -> bytes:
-        return self._start + b'],"usage":' + _encode(_usage(usage)) + b"}\n\n"
+
+def usage_event(heading: Heading, kind: str, usage: Usage) -> bytes:
+    return heading.event_start(kind) + b'],"usage":' + _encode(usage_fields(usage)) + b"}\n\n"
 
 
 def error_event(refusal: Refusal) -> bytes:
@@ -49,29 +62,20 @@ def error_event(refusal: Refusal) -> bytes:
     return b"data: " + refusal.envelope + b"\n\n"
 
 
-def whole(heading: Heading, text: str, finish_reason: str, usage: Usage) -> bytes:
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", "content": text, "refusal": None},
-        "logprobs": None,
-        "finish_reason": finish_reason,
-    }
-    return _encode(
-        {
-            "id": heading.completion_id,
-            "object": "chat.completion",
-            "created": heading.created_s,
-            "model": heading.model,
-            "choices": [choice],
-            "usage": _usage(usage),
-        }
-    )
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
+def usage_fields(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
+
+
+def total_usage(usages: Sequence[Usage], n: int) -> Usage:
+    """Of all answers, each prompt counted once for its `n`."""
+    return Usage(
+        prompt_tokens=sum(usage.prompt_tokens for usage in usages[::n]),
+        completion_tokens=sum(usage.completion_tokens for usage in usages),
+        cached_tokens=sum(usage.cached_tokens for usage in usages[::n]),
+    )

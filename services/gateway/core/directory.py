@@ -8,9 +8,9 @@ import msgspec
 
 from services.gateway.core import refusal
 from services.gateway.core.allowance import Subject
-from services.gateway.core.chat import ChatRequest
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.sessions import is_moved, session_of
+from services.gateway.core.wish import Wish
 from shared.messages.desired import AliasRecord, AliasTarget, ApiKeyRecord, BaseModelRecord, Limits, TenantRecord
 from shared.messages.identity import AdapterKey, key_of
 from shared.messages.pools import merged_pool_id, pool_id
@@ -39,6 +39,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     base_model_hash: str
     max_context_tokens: int
     merged_pool_ids: tuple[str, ...] = ()
+    tool_parser: str = ""
+    """How the base writes calls; "": nobody knows."""
+    vocabulary_size: int = 0
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,12 +103,12 @@ class Directory:
             return refusal.unavailable(refusal.OUT_OF_TOUCH)
         return refusal.unauthorised("The API key is not known.")
 
-    def resolve(self, caller: Caller, chat: ChatRequest, current: bool) -> Target | Refusal:
+    def resolve(self, caller: Caller, wish: Wish, current: bool) -> Target | Refusal:
         """What the request's model means for the caller. A foreign name and an unknown one are refused alike."""
-        model = chat.model
+        model = wish.model
         alias = self._aliases.get(key_of(model))
         if alias is not None and alias.tenant_id == caller.tenant_id:
-            return self._of_alias(alias.tenant_id, _version(alias, caller, chat))
+            return self._of_alias(alias.tenant_id, _version(alias, caller, wish))
         for base in self._bases.values():
             if base.name == model and caller.may_call_base:
                 return _of_base(caller.tenant_id, base)
@@ -131,12 +134,14 @@ class Directory:
             base_model_hash=version.base_model_hash,
             max_context_tokens=base.max_context_tokens if base is not None else 0,
             merged_pool_ids=(merged_pool_id(version.pool_id, version.digest),),
+            tool_parser=base.tool_parser if base is not None else "",
+            vocabulary_size=base.vocabulary_size if base is not None else 0,
         )
 
 
-def _version(alias: AliasRecord, caller: Caller, chat: ChatRequest) -> AliasRecord | AliasTarget:
+def _version(alias: AliasRecord, caller: Caller, wish: Wish) -> AliasRecord | AliasTarget:
     """Of an alias that is split, each session means one of the two."""
-    if alias.split is not None and is_moved(alias, session_of(caller.key_id, chat)):
+    if alias.split is not None and is_moved(alias, session_of(caller.key_id, wish)):
         return alias.split
     return alias
 
@@ -148,6 +153,8 @@ def _of_base(tenant_id: str, base: BaseModelRecord) -> Target:
         pool_ids=tuple(pool_id(base.base_model_hash, rank_class) for rank_class in base.rank_classes),
         base_model_hash=base.base_model_hash,
         max_context_tokens=base.max_context_tokens,
+        tool_parser=base.tool_parser,
+        vocabulary_size=base.vocabulary_size,
     )
 
 

@@ -27,6 +27,11 @@ def left(stream: Stream, reason: str) -> Step:
     return fail(stream, refusal.failed(reason, code=refusal.CLIENT_LEFT), tell=True)
 
 
+def dropped(stream: Stream, reason: str) -> Step:
+    """Another answer to the same request failed."""
+    return fail(stream, refusal.failed(reason, code="other_choice_failed"), tell=True)
+
+
 def shut_down(stream: Stream) -> Step:
     """This gateway ends before the request does: better a word than a stream that just stops."""
     return fail(stream, refusal.unavailable("This gateway is shutting down.", code="shutting_down"), tell=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from services.gateway.core import refusal
+from services.gateway.core.refusal import Refusal
 
 
 class Defect(Exception):
@@ -17,6 +19,19 @@ class Defect(Exception):
         self.refusal = refusal.bad_request(message, param=param, code=code)
 
 
+def body_fields(body: bytes) -> dict[str, Any] | Refusal:
+    """Of a JSON object; null is the same as nothing."""
+    try:
+        fields = msgspec.json.decode(body)
+    except RecursionError:
+        return refusal.bad_request("The request body is nested too deeply.", code="invalid_json")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return refusal.bad_request(f"The request body is not valid JSON: {error}.", code="invalid_json")
+    if not isinstance(fields, dict):
+        return refusal.bad_request("The request body must be a JSON object.", code="invalid_json")
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def required(fields: dict[str, Any], name: str) -> Any:
     """Raises Defect, as all of these do."""
     if name not in fields:
@@ -24,13 +39,22 @@ def required(fields: dict[str, Any], name: str) -> Any:
     return fields[name]
 
 
-def number(fields: dict[str, Any], name: str, lowest: float, highest: float) -> float:
-    """1 if it is not there."""
-    value = fields.get(name, 1.0)
+def number(fields: dict[str, Any], name: str, lowest: float, highest: float, default: float = 1.0) -> float:
+    """`default` if it is not there."""
+    value = fields.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
         message = f"`{name}` must be a number from {lowest:g} to {highest:g}, not {shown(value)}."
         raise Defect(message, name, "invalid_value")
     return float(value)
+
+
+def integer(fields: dict[str, Any], name: str, lowest: int, highest: int) -> int | None:
+    """None if it is not there."""
+    value = fields.get(name)
+    if value is not None and (not is_integer(value) or not lowest <= value <= highest):
+        message = f"`{name}` must be an integer from {lowest} to {highest}, not {shown(value)}."
+        raise Defect(message, name, "invalid_value")
+    return value
 
 
 def flag(fields: dict[str, Any], name: str, at: str) -> bool:
@@ -39,6 +63,28 @@ def flag(fields: dict[str, Any], name: str, at: str) -> bool:
     if value is not None and not isinstance(value, bool):
         raise Defect(f"`{at}` must be true or false, not {shown(value)}.", at, "invalid_type")
     return bool(value)
+
+
+def refuse_all_but(harmless: Mapping[str, tuple[Any, ...]], fields: dict[str, Any]) -> None:
+    """These parameters are not served, but for the values that ask for nothing special."""
+    for name, values in harmless.items():
+        if name in fields and fields[name] not in values:
+            raise Defect(f"`{name}` is not supported.", name, "unsupported_parameter")
+
+
+def mapping(value: Any, at: str) -> dict[str, Any]:
+    """The object that stands at `at`."""
+    if not isinstance(value, dict):
+        raise Defect(f"`{at}` must be an object, not {shown(value)}.", at, "invalid_type")
+    return value
+
+
+def text(fields: dict[str, Any], name: str, at: str) -> str:
+    """The string `name` of the object that stands at `at`."""
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise Defect(f"`{at}.{name}` must be a string, not {shown(value)}.", f"{at}.{name}", "invalid_type")
+    return value
 
 
 def is_integer(value: Any) -> bool:

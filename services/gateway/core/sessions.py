@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import hashlib
 
-from services.gateway.core.chat import ChatRequest
+from services.gateway.core.wish import Wish, opening
 from shared.messages.desired import AliasRecord
 
 _DRAW_BYTES = 8
 _ALL = 100.0
 
 
-def session_of(key_id: str, chat: ChatRequest) -> str:
+def session_of(key_id: str, wish: Wish) -> str:
     """What stays the same over all turns of a conversation: the name that the client gives it, else how it begins."""
-    if chat.session is not None:
-        return chat.session
-    opening = hashlib.sha256(key_id.encode())
-    for message in chat.messages:
-        opening.update(f"\0{message.role}\0{len(message.content)}\0".encode())
-        opening.update(message.content.encode())
+    if wish.session is not None:
+        return wish.session
+    begins = hashlib.sha256(key_id.encode())
+    for message in wish.prompts[0].messages:
+        begins.update(f"\0{message.role}\0{len(message.content)}\0".encode())
+        begins.update(message.content.encode())
         if message.role == "user":
             break
-    return opening.hexdigest()
+    if wish.is_text:
+        begins.update(opening(wish.prompts).encode())
+    return begins.hexdigest()
 
 
 def draw(salt: str, session: str) -> float:

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from services.gateway.core.refusal import Refusal
-from shared.messages.generation import Accepted, Finish, TokenChunk
+from shared.messages.generation import Accepted, Finish, TokenChunk, TokenLogprob
 from shared.messages.identity import AdapterKey
 
 
@@ -108,6 +108,7 @@ class Deliver(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     first: bool
     finish: Finish | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True):

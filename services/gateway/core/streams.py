@@ -94,7 +94,8 @@ def chunk(stream: Stream, piece: TokenChunk, policy: StreamPolicy, now_s: float)
     state = msgspec.structs.replace(
         stream, phase=Phase.STREAMING, since_s=now_s, next_position=stream.next_position + tokens, shown=True
     )
-    return state, (Deliver(text=piece.text, token_ids=piece.token_ids, first=not stream.shown),)
+    text = Deliver(text=piece.text, token_ids=piece.token_ids, first=not stream.shown, logprobs=piece.logprobs)
+    return state, (text,)
 
 
 def tick(stream: Stream, policy: StreamPolicy, now_s: float) -> Step:
@@ -134,7 +135,9 @@ def _finish(stream: Stream, piece: TokenChunk, finish: Finish, policy: StreamPol
         over = lost if finish.reason == "error" else given_up
         return over(stream, f"The replica gave up: {finish.error or finish.reason}.", policy, now_s)
     done = msgspec.structs.replace(stream, phase=Phase.DONE, shown=True)
-    last = Deliver(text=piece.text, token_ids=piece.token_ids, first=not stream.shown, finish=finish)
+    last = Deliver(
+        text=piece.text, token_ids=piece.token_ids, first=not stream.shown, finish=finish, logprobs=piece.logprobs
+    )
     return done, (last, abandon(stream, "finished", tell=False))
 
 

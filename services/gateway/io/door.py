@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from services.gateway.core.chat import ChatRequest
 from services.gateway.core.completion import Heading
 from services.gateway.core.directory import Caller, Listed
 from services.gateway.core.refusal import Refusal
+from services.gateway.core.wish import Wish
 from services.gateway.io.outlet import Outlet
+from services.gateway.io.sheaf import Sheaf
 
 
 class Exchange(Protocol):
     """One request that was let in. `adapter_id` is "base" for the base model."""
 
     @property
-    def outlet(self) -> Outlet: ...
+    def outlet(self) -> Outlet | Sheaf:
+        """A sheaf, if the request asks for several answers."""
 
     @property
     def adapter_id(self) -> str: ...
 
     @property
     def heading(self) -> Heading: ...
+
+    @property
+    def tool_parser(self) -> str:
+        """How the base writes calls."""
 
     @property
     def limits(self) -> Mapping[str, str]:
@@ -39,7 +45,7 @@ class Door(Protocol):
     def models(self, caller: Caller) -> tuple[Listed, ...]:
         """What the caller may call."""
 
-    async def begin(self, caller: Caller, chat: ChatRequest, request_id: str) -> Exchange | Refusal:
+    async def begin(self, caller: Caller, wish: Wish, request_id: str) -> Exchange | Refusal:
         """Let a request in. `request_id` is what the client will know it by."""
 
     def unique_id(self) -> str:

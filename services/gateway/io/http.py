@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -10,16 +12,17 @@ from starlette.routing import Route
 from services.gateway.core import refusal
 from services.gateway.core.directory import Caller, Listed
 from services.gateway.core.refusal import Refusal
-from services.gateway.io.chat_route import ChatRoute
 from services.gateway.io.door import Door
+from services.gateway.io.generation_route import GenerationRoute
 from shared.runtime.metrics import CONTENT_TYPE, Metrics
 
 
-def application(door: Door, chat_route: ChatRoute, metrics: Metrics) -> FastAPI:
+def application(door: Door, routes: Mapping[str, GenerationRoute], metrics: Metrics) -> FastAPI:
     app = FastAPI(title="lorafleet gateway", docs_url=None, redoc_url=None, openapi_url=None)
     # A redirect names the host and scheme of the request, behind a proxy the wrong ones: a key would follow it.
     app.router.redirect_slashes = False
-    app.router.routes.append(Route("/v1/chat/completions", chat_route, methods=["POST"]))
+    for path, route in routes.items():
+        app.router.routes.append(Route(path, route, methods=["POST"]))
     _add_models(app, door)
     _add_probes(app, door, metrics)
     _add_errors(app)

@@ -8,7 +8,7 @@ from services.gateway.core.refusal import Refusal
 from services.gateway.core.stream import Deliver
 from shared.messages.generation import Accepted
 
-_EVENT_BYTES = 256
+EVENT_BYTES = 256
 """About what the frame around a text weighs in a stream, and a Deliver in memory."""
 
 Piece = Deliver | Refusal
@@ -32,7 +32,7 @@ class Outlet:
 
     def put(self, piece: Deliver) -> None:
         self._pieces.append(piece)
-        self.waiting_bytes += _EVENT_BYTES + len(piece.text)
+        self.waiting_bytes += EVENT_BYTES + len(piece.text)
         if self._streaming or piece.finish is not None:
             self.wake.set()
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.gateway.core import refusal
-from services.gateway.core.allowance import FREE, Denial, NeedsLease, Pass, Subject
+from services.gateway.core.allowance import FREE, Demand, Denial, NeedsLease, Pass, Subject
 from services.gateway.core.allowance_headers import duration
 from services.gateway.core.allowances import Allowances
 from services.gateway.core.company import FRESH_S, Company
@@ -120,7 +120,7 @@ def test_the_tighter_of_a_tenants_and_a_keys_limits_is_told() -> None:
     town = Town(1, Limits(requests_per_min=10))
     key = Subject(name="key k1", limits=Limits(requests_per_min=2))
     gateway = town.gateways[0]
-    while isinstance(decision := gateway.admit((town.subject, key), 1, 0.0, alone=False), NeedsLease):
+    while isinstance(decision := gateway.admit((town.subject, key), Demand(tokens=1), 0.0, alone=False), NeedsLease):
         town.exchange(gateway, list(decision.subjects))
     assert isinstance(decision, Pass)
     assert decision.headers["x-ratelimit-limit-requests"] == "2"
@@ -265,7 +265,7 @@ def test_a_limit_that_changes_holds_at_once() -> None:
 
 def test_nobody_without_limits_is_charged() -> None:
     gateway = Allowances("g", POLICY)
-    assert gateway.admit((), 10, 0.0, alone=False) is FREE
+    assert gateway.admit((), Demand(tokens=10), 0.0, alone=False) is FREE
     assert len(gateway) == 0
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.gateway.core.chat import ChatRequest
 from services.gateway.core.directory import Caller, Directory, Target
 from services.gateway.core.refusal import Refusal
+from services.gateway.core.wish import Prompt, Wish
 from shared.messages.desired import AliasTarget
 from shared.messages.generation import ChatMessage
 from shared.messages.identity import AdapterKey, key_of
@@ -33,8 +33,8 @@ def caller(directory: Directory, key: str) -> Caller:
     return found
 
 
-def asking(model: str, **changes: Any) -> ChatRequest:
-    return ChatRequest(model=model, messages=(ChatMessage(role="user", content="Hi"),), **changes)
+def asking(model: str, **changes: Any) -> Wish:
+    return Wish(model=model, prompts=(Prompt(messages=(ChatMessage(role="user", content="Hi"),)),), **changes)
 
 
 def refused(outcome: object) -> Refusal:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gateway.core.chat import ChatRequest
 from services.gateway.core.sessions import draw, is_moved, session_of
+from services.gateway.core.wish import Prompt, Wish
 from shared.messages.desired import AliasTarget
 from shared.messages.generation import ChatMessage
 from tests.unit.gateway import samples
@@ -24,12 +26,11 @@ def moved(session: str, percent: float, salt: str = SALT) -> bool:
     return is_moved(samples.alias(split=SPLIT, split_percent=percent, split_salt=salt), session)
 
 
-def chat(*contents: str, session: str | None = None, system: str = "Be brief.") -> ChatRequest:
+def chat(*contents: str, session: str | None = None, system: str = "Be brief.") -> Wish:
     """User and assistant in turns."""
     said = [ChatMessage(role=("user", "assistant")[at % 2], content=text) for at, text in enumerate(contents)]
-    return ChatRequest(
-        model="acme/support", messages=(ChatMessage(role="system", content=system), *said), session=session
-    )
+    messages = (ChatMessage(role="system", content=system), *said)
+    return Wish(model="acme/support", prompts=(Prompt(messages=messages),), session=session)
 
 
 @given(st.text(), percents, percents)
@@ -77,3 +78,12 @@ def test_another_beginning_or_another_key_is_another_session() -> None:
 
 def test_a_session_that_has_a_name_is_known_by_it() -> None:
     assert session_of("k1", chat("Hi", session="bob")) == session_of("k1", chat("Hello", session="bob")) == "bob"
+
+
+def test_a_text_is_known_by_its_beginning() -> None:
+    def going_on(**prompt: Any) -> str:
+        return session_of("k1", Wish(model="acme/support", prompts=(Prompt(**prompt),), is_text=True))
+
+    assert going_on(text="Once" + "." * 300) == going_on(text="Once" + "." * 300 + " upon a time")
+    others = {going_on(text="Once"), going_on(text="Twice"), going_on(token_ids=(1, 2)), going_on(token_ids=(2,))}
+    assert len(others) == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from services.gateway.core.allowance import Ask, Decision, Grant, LeasePolicy, NeedsLease, Pass, Subject
+from services.gateway.core.allowance import Ask, Decision, Demand, Grant, LeasePolicy, NeedsLease, Pass, Subject
 from services.gateway.core.allowances import Allowances
 from shared.messages.desired import Limits
 from tests.support.paper_ledger import PaperLedger
@@ -45,7 +45,7 @@ class Town:
         gateway = self.gateways[at]
         for _ in range(4):
             alone = self.ledger is None
-            decision = gateway.admit((self.subject,), tokens, self.now_s, alone=alone)
+            decision = gateway.admit((self.subject,), Demand(tokens=tokens), self.now_s, alone=alone)
             if not isinstance(decision, NeedsLease):
                 break
             self.waits += 1

@@ -9,20 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gateway.core.chat import ChatRequest, parse, promised_tokens
+from services.gateway.core.openai.chats import parse
 from services.gateway.core.refusal import Refusal
-from shared.messages.generation import ChatMessage
+from services.gateway.core.wish import Part, Prompt, Wish, estimated_tokens, promised_tokens
+from shared.messages.generation import ChatMessage, Sampling
 
 HELLO = [{"role": "user", "content": "hello"}]
 
 
-def read(**fields: Any) -> ChatRequest | Refusal:
+def read(**fields: Any) -> Wish | Refusal:
     return parse(msgspec.json.encode({"model": "acme/support", "messages": HELLO, **fields}))
 
 
-def accepted(**fields: Any) -> ChatRequest:
+def accepted(**fields: Any) -> Wish:
     request = read(**fields)
-    assert isinstance(request, ChatRequest), request
+    assert isinstance(request, Wish), request
     return request
 
 
@@ -35,24 +36,47 @@ def refused(**fields: Any) -> Refusal:
 
 
 def test_the_least_body_has_openais_defaults() -> None:
-    assert accepted() == ChatRequest(
-        model="acme/support", messages=(ChatMessage(role="user", content="hello"),), max_tokens=None, temperature=1.0,
-        top_p=1.0, stop=(), seed=None, stream=False, include_usage=False,
+    assert accepted() == Wish(
+        model="acme/support", prompts=(Prompt(messages=(ChatMessage(role="user", content="hello"),)),), n=1,
+        sampling=Sampling(seed=0), seed=None, stream=False, include_usage=False, tools=None, session=None,
     )  # fmt: skip
 
 
 def test_everything_that_is_served() -> None:
     request = accepted(
-        max_tokens=5, temperature=0, top_p=0.5, stop=["a", "b"], seed=7, stream=True, n=1,
-        stream_options={"include_usage": True},
+        max_tokens=5, temperature=0, top_p=0.5, stop=["a", "b"], seed=7, stream=True, n=16,
+        stream_options={"include_usage": True}, presence_penalty=-2, frequency_penalty=1.5,
+        logit_bias={"50256": -100, "7": 0.5}, logprobs=True, top_logprobs=3,
     )  # fmt: skip
-    assert (request.max_tokens, request.temperature, request.top_p) == (5, 0.0, 0.5)
-    assert (request.stop, request.seed, request.stream, request.include_usage) == (("a", "b"), 7, True, True)
+    assert request.sampling == Sampling(
+        seed=0, max_tokens=5, temperature=0.0, top_p=0.5, stop=("a", "b"), presence_penalty=-2.0,
+        frequency_penalty=1.5, logit_bias={50256: -100.0, 7: 0.5}, top_logprobs=3,
+    )  # fmt: skip
+    assert (request.n, request.seed, request.stream, request.include_usage) == (16, 7, True, True)
+
+
+def test_log_probabilities_are_those_of_the_sampled_tokens_at_least() -> None:
+    assert accepted().sampling.top_logprobs is None
+    assert accepted(logprobs=True).sampling.top_logprobs == 0
+    assert accepted(logprobs=False, top_logprobs=0).sampling.top_logprobs is None
+    assert refused(top_logprobs=3).message == "`top_logprobs` is only allowed when `logprobs` is true."
+
+
+def test_each_answer_has_a_seed_of_its_own() -> None:
+    [prompt] = accepted().prompts
+    assert accepted(n=2, seed=-1).parts(99) == [
+        Part(prompt=prompt, seed=(1 << 63) - 1, repeats=False),
+        Part(prompt=prompt, seed=0, repeats=True),
+    ]
+    assert [part.seed for part in accepted(n=2).parts(99)] == [99, 100]
 
 
 def test_null_is_the_same_as_nothing() -> None:
     nothing = dict.fromkeys(
-        ["max_tokens", "temperature", "top_p", "n", "stop", "seed", "stream", "stream_options", "tools", "logprobs"]
+        [
+            *("max_tokens", "temperature", "top_p", "n", "stop", "seed", "stream", "stream_options", "tools"),
+            *("logprobs", "top_logprobs", "logit_bias", "response_format", "tool_choice", "parallel_tool_calls"),
+        ]
     )
     assert accepted(**nothing) == accepted()
 
@@ -71,25 +95,25 @@ def test_parts_are_joined_and_developer_is_system() -> None:
     request = accepted(
         messages=[{"role": "developer", "content": parts}, {"role": "user", "content": "c", "name": "x"}]
     )
-    assert request.messages == (
+    assert request.prompts[0].messages == (
         ChatMessage(role="system", content="ab"),
         ChatMessage(role="user", content="c", name="x"),
     )
 
 
 def test_one_stop_may_be_a_string() -> None:
-    assert accepted(stop="END").stop == ("END",)
+    assert accepted(stop="END").sampling.stop == ("END",)
 
 
 def test_max_completion_tokens_is_the_newer_name() -> None:
-    assert accepted(max_completion_tokens=9, max_tokens=5).max_tokens == 9
+    assert accepted(max_completion_tokens=9, max_tokens=5).sampling.max_tokens == 9
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 def test_c80_max_tokens(name: str) -> None:
-    assert accepted(**{name: None}).max_tokens is None
-    assert accepted(**{name: 10**9}).max_tokens == 10**9
-    assert accepted(**{name: 10**30}).max_tokens == 2**31 - 1
+    assert accepted(**{name: None}).sampling.max_tokens is None
+    assert accepted(**{name: 10**9}).sampling.max_tokens == 10**9
+    assert accepted(**{name: 10**30}).sampling.max_tokens == 2**31 - 1
     for wrong in (0, -1, 1.5, "5", True, [], -(10**30)):
         assert refused(**{name: wrong}).param == name
 
@@ -136,7 +160,21 @@ def test_what_is_required(missing: str) -> None:
         ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "messages[0].content[0]"),
         ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
         ({"role": "user", "content": "x", "name": 5}, "messages[0].name"),
-        ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[0].tool_calls"),
+        ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[0].tool_calls[0].function"),
+        ({"role": "assistant", "tool_calls": 5}, "messages[0].tool_calls"),
+        ({"role": "assistant", "tool_calls": []}, "messages[0].content"),
+        ({"role": "assistant", "tool_calls": [{"type": "custom"}]}, "messages[0].tool_calls[0].type"),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": {}}}]},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+            "messages[0].tool_calls[0].id",
+        ),
+        ({"role": "user", "content": "x", "tool_calls": [{}]}, "messages[0].tool_calls"),
+        ({"role": "assistant", "function_call": {"name": "f"}}, "messages[0].function_call"),
+        ({"role": "tool", "content": "x"}, "messages[0].tool_call_id"),
     ],
 )
 def test_a_wrong_message_is_named(message: object, param: str) -> None:
@@ -148,7 +186,13 @@ def test_a_wrong_message_is_named(message: object, param: str) -> None:
     [
         ("temperature", -0.1), ("temperature", 2.1), ("temperature", "hot"), ("temperature", True),
         ("top_p", 0), ("top_p", 1.1), ("top_p", []),
-        ("n", 2), ("n", 0), ("n", True), ("n", "1"),
+        ("n", 17), ("n", 0), ("n", True), ("n", "1"), ("n", 1.0),
+        ("presence_penalty", 2.5), ("presence_penalty", "x"), ("frequency_penalty", -3), ("frequency_penalty", True),
+        ("logit_bias", []), ("logit_bias", {"x": 1}), ("logit_bias", {"-1": 1}), ("logit_bias", {"1.5": 1}),
+        ("logit_bias", {"99999999999": 1}), ("logit_bias", {str(token): 1 for token in range(1025)}),
+        ("logprobs", 3), ("top_logprobs", 21), ("top_logprobs", -1), ("top_logprobs", True),
+        ("tools", {}), ("tool_choice", "any"), ("tool_choice", "required"), ("tool_choice", 5),
+        ("response_format", "json"),
         ("stop", 5), ("stop", [5]), ("stop", ""), ("stop", [""]), ("stop", ["a", "b", "c", "d", "e"]),
         ("seed", 1.5), ("seed", "x"), ("seed", 1 << 63), ("seed", True),
         ("stream", "yes"), ("stream", 1), ("stream_options", 5),
@@ -167,10 +211,8 @@ def test_stream_options_belong_to_streams() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("tools", [{"type": "function"}]), ("tool_choice", "required"), ("functions", [{}]), ("function_call", "auto"),
-        ("logprobs", True), ("top_logprobs", 3), ("response_format", {"type": "json_object"}),
-        ("presence_penalty", 0.5), ("frequency_penalty", -1), ("logit_bias", {"5": 1}), ("modalities", ["audio"]),
-        ("audio", {"voice": "x"}), ("web_search_options", {}),
+        ("functions", [{}]), ("function_call", "auto"), ("modalities", ["audio"]), ("audio", {"voice": "x"}),
+        ("web_search_options", {}), ("parallel_tool_calls", False),
     ],
 )  # fmt: skip
 def test_what_would_change_the_answer_is_refused_by_name(name: str, value: object) -> None:
@@ -182,7 +224,8 @@ def test_what_would_change_the_answer_is_refused_by_name(name: str, value: objec
 def test_the_same_with_a_value_that_asks_for_nothing_is_let_through() -> None:
     harmless = {
         "tools": [], "tool_choice": "auto", "logprobs": False, "response_format": {"type": "text"},
-        "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "modalities": ["text"],
+        "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "modalities": ["text"], "functions": [],
+        "function_call": "none", "parallel_tool_calls": True,
     }  # fmt: skip
     assert accepted(**harmless) == accepted()
 
@@ -214,6 +257,11 @@ names = st.sampled_from(
         "stream",
         "stream_options",
         "tools",
+        "tool_choice",
+        "logprobs",
+        "top_logprobs",
+        "logit_bias",
+        "response_format",
     ]
 )
 
@@ -221,12 +269,19 @@ names = st.sampled_from(
 @given(st.dictionaries(names, json_values))
 def test_no_body_breaks_the_parser(fields: dict[str, Any]) -> None:
     outcome = read(**fields)
-    assert isinstance(outcome, ChatRequest) or outcome.status == 400
+    assert isinstance(outcome, Wish) or outcome.status == 400
 
 
 def test_a_promise_is_prompt_and_answer_within_the_context() -> None:
-    long = accepted(messages=[{"role": "user", "content": "x" * 400}], max_tokens=50)
-    assert promised_tokens(long, 2_048) == 150
-    assert promised_tokens(long, 120) == 120
-    assert promised_tokens(accepted(), 2_048) == 2_048
-    assert promised_tokens(long, 0) == 150
+    [prompt] = accepted(messages=[{"role": "user", "content": "x" * 400}]).prompts
+    assert promised_tokens(prompt, 50, 2_048) == 150
+    assert promised_tokens(prompt, 50, 120) == 120
+    assert promised_tokens(prompt, None, 2_048) == 2_048
+    assert promised_tokens(prompt, 50, 0) == 150
+
+
+def test_limits_count_the_prompt_once_and_every_answer() -> None:
+    long = [{"role": "user", "content": "x" * 400}]
+    assert estimated_tokens(accepted(messages=long, max_tokens=50, n=3), 2_048) == 250
+    assert estimated_tokens(accepted(messages=long, n=2), 120) == 140
+    assert estimated_tokens(accepted(messages=long, n=2), 0) == 100 + 2 * 1_024

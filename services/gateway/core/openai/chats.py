@@ -1,0 +1,89 @@
+"""The body of `POST /v1/chat/completions`, read and checked: what it means, or the first thing wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from services.gateway.core.fields import Defect, body_fields, flag, integer, refuse_all_but, required
+from services.gateway.core.openai.formats import read_format, schema_text
+from services.gateway.core.openai.messages import read_messages
+from services.gateway.core.openai.sampling import (
+    read_include_usage,
+    read_max_tokens,
+    read_model,
+    read_n,
+    read_sampling,
+    read_seed,
+    read_session,
+)
+from services.gateway.core.openai.tools import Wanted, read_tools
+from services.gateway.core.refusal import Refusal
+from services.gateway.core.wish import Prompt, Wish
+from shared.messages.generation import Sampling
+
+MOST_TOP_LOGPROBS = 20
+
+NOT_SERVED: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "function_call": ("none",),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "web_search_options": (),
+}
+"""Parameters that would change the answer, each with the values (besides null) that ask for nothing special."""
+
+
+def parse(body: bytes) -> Wish | Refusal:
+    """Fields that nobody knows, and those that only name a cache, are ignored."""
+    fields = body_fields(body)
+    if isinstance(fields, Refusal):
+        return fields
+    try:
+        return _read(fields)
+    except Defect as defect:
+        return defect.refusal
+
+
+def _read(fields: dict[str, Any]) -> Wish:
+    model = read_model(fields)
+    messages = read_messages(required(fields, "messages"))
+    refuse_all_but(NOT_SERVED, fields)
+    stream = flag(fields, "stream", "stream")
+    wanted = read_tools(fields)
+    return Wish(
+        model=model,
+        prompts=(Prompt(messages=messages),),
+        n=read_n(fields),
+        sampling=_sampling(fields, wanted),
+        seed=read_seed(fields.get("seed")),
+        stream=stream,
+        include_usage=read_include_usage(fields, stream),
+        tools=wanted.tools,
+        session=read_session(fields),
+    )
+
+
+def _sampling(fields: dict[str, Any], wanted: Wanted) -> Sampling:
+    newer = "max_completion_tokens" in fields
+    plain = read_sampling(fields, read_max_tokens(fields, "max_completion_tokens" if newer else "max_tokens"))
+    schema, top = read_format(fields.get("response_format")), _top_logprobs(fields)
+    if schema and wanted.tools is not None:
+        message = "`response_format` and `tools` cannot both shape one answer: leave one out."
+        raise Defect(message, "response_format", "unsupported_parameter")
+    if wanted.schema is not None:
+        schema = schema_text(wanted.schema, "tools")
+    if not schema and top is None:
+        return plain
+    return msgspec.structs.replace(plain, json_schema=schema, top_logprobs=top)
+
+
+def _top_logprobs(fields: dict[str, Any]) -> int | None:
+    top = integer(fields, "top_logprobs", 0, MOST_TOP_LOGPROBS)
+    if flag(fields, "logprobs", "logprobs"):
+        return top or 0
+    if top:
+        raise Defect("`top_logprobs` is only allowed when `logprobs` is true.", "top_logprobs", "invalid_value")
+    return None

@@ -1,0 +1,111 @@
+"""An answer on its way to the client: one write per stream and frame, no task per token."""
+
+from __future__ import annotations
+
+from starlette.types import Send
+
+from services.gateway.core import completion
+from services.gateway.core.openai.answers import Scribe, Writer
+from services.gateway.core.refusal import Refusal
+from services.gateway.core.stream import Deliver
+from services.gateway.core.wish import Wish
+from services.gateway.io.door import Exchange
+from services.gateway.io.outlet import Outlet, Piece
+from services.gateway.io.sheaf import Sheaf
+from shared.messages.generation import Usage
+
+Head = dict[str, str]
+
+_JSON = {"content-type": "application/json"}
+_EVENTS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+
+
+async def answer(wish: Wish, exchange: Exchange, head: Head, send: Send) -> None:
+    outlet = exchange.outlet
+    await outlet.wake.wait()
+    verdict = outlet.verdict()
+    if isinstance(verdict, Refusal):
+        await send_refusal(send, verdict, head)
+        return
+    known = {**head, "x-adapter-id": exchange.adapter_id, "x-adapter-tier": verdict.tier}
+    scribe = Scribe(wish, exchange.heading, exchange.tool_parser)
+    if not wish.stream:
+        await _send_body(send, 200, known, scribe.whole(_answers(outlet, wish.choices)))
+        return
+    await _start(send, 200, {**known, **_EVENTS})
+    if isinstance(outlet, Sheaf):
+        await _stream_all(outlet, scribe, send)
+    else:
+        await _stream(outlet, scribe, send)
+
+
+async def send_refusal(send: Send, refusal: Refusal, head: Head) -> None:
+    """After a body that never became whole the connection is of no further use."""
+    ending = {"connection": "close"} if refusal.status == 408 else {}
+    await _send_body(send, refusal.status, {**head, **refusal.headers, **ending}, refusal.envelope)
+
+
+async def _stream(outlet: Outlet, scribe: Scribe, send: Send) -> None:
+    [writer] = scribe.writers
+    over = False
+    while not over:
+        await outlet.wake.wait()
+        pieces = outlet.take()
+        over = any(_is_last(piece) for piece in pieces[-1:])
+        body = b"".join([_events(scribe, writer, piece) for piece in pieces])
+        if body:
+            await send({"type": "http.response.body", "body": body, "more_body": not over})
+
+
+def _events(scribe: Scribe, writer: Writer, piece: Piece) -> bytes:
+    if isinstance(piece, Refusal):
+        return completion.error_event(piece)
+    if piece.finish is None:
+        return writer.piece(piece)
+    return writer.piece(piece) + scribe.ending([piece.finish.usage])
+
+
+def _is_last(piece: Piece) -> bool:
+    return isinstance(piece, Refusal) or piece.finish is not None
+
+
+async def _stream_all(sheaf: Sheaf, scribe: Scribe, send: Send) -> None:
+    """Several answers as they come, each chunk with the number of its own."""
+    usages: dict[int, Usage] = {}
+    over = False
+    while not over:
+        await sheaf.wake.wait()
+        over, pieces = sheaf.is_over, sheaf.take()
+        body = b"".join([scribe.writers[index].piece(piece) for index, piece in pieces])
+        usages |= {index: piece.finish.usage for index, piece in pieces if piece.finish is not None}
+        if sheaf.failure is not None:
+            body += completion.error_event(sheaf.failure)
+        elif over:
+            body += scribe.ending([usages[index] for index in sorted(usages)])
+        if body:
+            await send({"type": "http.response.body", "body": body, "more_body": not over})
+
+
+def _answers(outlet: Outlet | Sheaf, count: int) -> list[list[Deliver]]:
+    """The pieces of each, once all are over."""
+    answers: list[list[Deliver]] = [[] for _ in range(count)]
+    if isinstance(outlet, Sheaf):
+        for index, piece in outlet.take():
+            answers[index].append(piece)
+    else:
+        answers[0] = [piece for piece in outlet.take() if isinstance(piece, Deliver)]
+    return answers
+
+
+async def _send_body(send: Send, status: int, head: Head, body: bytes) -> None:
+    await _start(send, status, {**head, **_JSON, "content-length": str(len(body))})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _start(send: Send, status: int, head: Head) -> None:
+    raw = [(name.encode(), value.encode()) for name, value in head.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
