@@ -68,10 +68,16 @@ def test_no_key_or_a_wrong_one(door: httpx.Client, header: dict[str, str]) -> No
 
 
 def test_c59_foreign_and_unknown_aliases_are_the_same_404(
-    door: httpx.Client, pipeline: Pipeline, canaries: dict[str, str]
+    door: httpx.Client, pipeline: Pipeline, canaries: dict[str, str], canary_folders: dict[str, Path]
 ) -> None:
     headers = {"Authorization": f"Bearer {pipeline.key('globex', may_call_base=False)}"}
-    eventually(lambda: door.get("/v1/models", headers=headers).status_code == 200, "the gateway to know the key")
+    pipeline.bring(next(iter(canary_folders.values())), "globex-own", "globex/own:prod")
+
+    def listed() -> list[str]:
+        answer = door.get("/v1/models", headers=headers)
+        return [model["id"] for model in answer.json()["data"]] if answer.status_code == 200 else []
+
+    eventually(lambda: listed() == ["globex/own:prod"], "the gateway to know the key and the alias, and no other")
 
     def ask(model: str) -> httpx.Response:
         return door.post("/v1/chat/completions", json={"model": model, "messages": HELLO}, headers=headers)
@@ -82,8 +88,8 @@ def test_c59_foreign_and_unknown_aliases_are_the_same_404(
     assert envelope(foreign)["code"] == "model_not_found"
     same = foreign.text.replace(foreign_alias, "ALIAS"), unknown.text.replace("globex/none:prod", "ALIAS")
     assert same[0] == same[1]
-    listed = door.get("/v1/models", headers=headers).json()["data"]
-    assert [model["id"] for model in listed] == []
+    assert ask("globex/own:prod").status_code == 200
+    assert {door.get(f"/v1/models/{name}", headers=headers).status_code for name in canaries} == {404}
 
 
 def _refused(pipeline: Pipeline, folder: Path, **changes: Any) -> tuple[int, dict[str, Any]]:

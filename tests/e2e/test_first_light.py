@@ -40,6 +40,10 @@ def test_c13_the_alias_is_in_every_chunk_and_the_adapter_in_the_header(acme: Ope
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens > 0
     assert [choice.finish_reason for chunk in chunks[-2:-1] for choice in chunk.choices] == ["stop"]
+    whole = acme.chat.completions.with_raw_response.create(
+        model=alias, messages=[{"role": "user", "content": "Hi"}], temperature=0
+    )
+    assert (whole.parse().model, whole.headers["x-adapter-id"]) == (alias, "canary-1")
 
 
 def test_models_lists_own_aliases_with_their_parent_and_the_base_without_one(
