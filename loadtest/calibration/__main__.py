@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 from infra.local.temporary import FleetDidNotStart
-from loadtest.calibration.fitting import TooLittleSeen
 from loadtest.calibration.hops import HopFailed
 from loadtest.calibration.measuring import FleetFailed, Probed, Run, calibration_traffic, probe, run_once
+from loadtest.calibration.prompts import TooLittleSeen
 from loadtest.calibration.reckoning import reckon
 from loadtest.calibration.stage import CHUNK_TOKENS, FleetShape, Stage, staged, write_adapters
 from loadtest.calibration.text import lines

@@ -1,76 +1,91 @@
 """What requests cost each other that share a fleet's processors, besides their steps.
 
 Alone, a request uses one processor after the other: client, gateway, bus and worker have all that they can use. In
-company they have not, and what it does to a first token is seen from outside in two ways. Of a volley, requests sent at
-one moment, the last first token says how long each holds up the next. And a request that comes while another replica
-computes, and has its own for itself, says what it costs that a processor is taken.
+company they have not, and what it does to a first token is seen from outside in three ways. A request that comes while
+another replica computes, and has its own for itself, says by how much its way is longer. One with a long prompt that
+comes while others give long answers says by how much its steps are. And of a volley, requests sent at one moment, the
+first tokens say how long each holds up the next. The last two are sought by playing the same requests on the twin's own
+way and steps until its first tokens come when the real ones came.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean, median
 
 import msgspec
 
 from loadtest.calibration.fitting import apart
-from loadtest.calibration.overheads import overhead_s
+from loadtest.calibration.least_squares import LEAST_S
+from loadtest.calibration.overheads import prefill_s
+from loadtest.calibration.played import played_s
 from loadtest.calibration.seen import Seen
-from loadtest.twin import sequence
-from loadtest.twin.agenda import Agenda
-from loadtest.twin.batch import Batch
 from loadtest.twin.sequence import BatchShape
 from loadtest.twin.timing import MeasuredTable, Timing
-from loadtest.twin.way import Way
 
 ENOUGH = 6
 """Requests that must have met company, and as many that have not."""
-_SEEDS = range(8)
-_HALVINGS = 16
-_OVER_S = 3_600.0
-"""By then the last token of a volley has come."""
+_SEEDS = range(4)
+_HALVINGS = 14
+_MOST_CROWDED = 8.0
+"""By so many times itself no step is longer."""
 
 
 class Met(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that had its replica for itself: what it needed besides its steps until its first token, and how many
-    other replicas computed as it was sent."""
+    """A request that had its replica for itself: what it needed besides its steps until its first token, how long these
+    take alone, and how many other replicas computed as it was sent."""
 
     overhead_s: float
     beside: int
+    steps_s: float = 0.0
+
+    def without_s(self, crowd_share: float) -> float:
+        """The overhead, less what its steps took longer for the others."""
+        return self.overhead_s - self.beside * crowd_share * self.steps_s
 
 
 def met(seen: Sequence[Seen], table: MeasuredTable, chunk_tokens: int) -> list[Met]:
     """Of all requests of one run that had their replica for themselves, and came apart from all others."""
+    found = [(each, prefill_s(each.prompt_tokens, table, chunk_tokens)) for each in apart(seen)]
     return [
-        Met(overhead_s=overhead_s(each, table, chunk_tokens), beside=len(_computing(each, seen)))
-        for each in apart(seen)
+        Met(overhead_s=(each.ttft_s or 0.0) - steps_s, beside=len(_computing(each, seen)), steps_s=steps_s)
+        for each, steps_s in found
     ]
 
 
-def fit_beside(found: Sequence[Met]) -> float:
+def fit_beside(found: Sequence[Met], crowd_share: float = 0.0) -> float:
     """How much longer the way is for each replica that computes; 0 if too few requests tell."""
     in_company = [each for each in found if each.beside]
-    undisturbed = [each.overhead_s for each in found if not each.beside]
+    undisturbed = [each.without_s(crowd_share) for each in found if not each.beside]
     if min(len(in_company), len(undisturbed)) < ENOUGH:
         return 0.0
-    longer_s = median(each.overhead_s for each in in_company) - median(undisturbed)
+    longer_s = median(each.without_s(crowd_share) for each in in_company) - median(undisturbed)
     return max(0.0, longer_s / fmean(each.beside for each in in_company))
 
 
+def fit_crowd(scenes: Sequence[Sequence[Seen]], timing: Timing, shape: BatchShape) -> float:
+    """The `crowd_share` with which most questions that came last have their first token in the twin when they had it; 0
+    without one."""
+    questions = [each for each in scenes if each[-1].first_s is not None]
+
+    def late(crowd_share: float) -> bool:
+        tried = msgspec.structs.replace(timing, crowd_share=crowd_share)
+        return _late(questions, lambda scene, seed: played_s(scene, tried, shape, seed)[-1], lambda scene: scene[-1:])
+
+    return _border(late, _MOST_CROWDED) if questions else 0.0
+
+
 def fit_line(volleys: Sequence[Sequence[Seen]], timing: Timing, shape: BatchShape) -> float | None:
-    """The `line_s` with which the twin's own way and steps give the last first token of a volley as late as it came;
+    """The `line_s` with which the first tokens of most volleys, on average over each, come in the twin when they came;
     None if there was no volley."""
+
+    def late(line_s: float) -> bool:
+        tried = msgspec.structs.replace(timing, line_s=line_s)
+        return _late(volleys, lambda volley, seed: fmean(played_s(volley, tried, shape, seed)), lambda volley: volley)
+
     if not volleys:
         return None
-    wanted_s = median(max(each.ttft_s or 0.0 for each in volley) for volley in volleys)
-    low_s, high_s = 0.0, wanted_s
-    for _ in range(_HALVINGS):
-        middle_s = (low_s + high_s) / 2
-        tried = msgspec.structs.replace(timing, line_s=middle_s)
-        late = median(_last_s(volley, tried, shape, seed) for volley in volleys for seed in _SEEDS) > wanted_s
-        low_s, high_s = (low_s, middle_s) if late else (middle_s, high_s)
-    return low_s
+    return _border(late, median(max(each.ttft_s or 0.0 for each in volley) for volley in volleys))
 
 
 def _computing(each: Seen, seen: Sequence[Seen]) -> set[str]:
@@ -82,18 +97,23 @@ def _computing(each: Seen, seen: Sequence[Seen]) -> set[str]:
     }
 
 
-def _last_s(volley: Sequence[Seen], timing: Timing, shape: BatchShape, seed: int) -> float:
-    """The latest first token of the same requests on the twin's replicas, since the volley was sent."""
-    agenda, draw, firsts_s = Agenda(), random.Random(seed), [0.0]
+def _late(
+    scenes: Sequence[Sequence[Seen]],
+    twin_s: Callable[[Sequence[Seen], int], float],
+    counted: Callable[[Sequence[Seen]], Sequence[Seen]],
+) -> bool:
+    """Whether the twin's first tokens of those who are `counted` come too late in most scenes."""
+    shares = []
+    for scene in scenes:
+        real_s = fmean(each.ttft_s or 0.0 for each in counted(scene))
+        shares.append(median(twin_s(scene, seed) for seed in _SEEDS) / max(real_s, LEAST_S))
+    return median(shares) > 1
 
-    def on_step(first: list[sequence.Sequence], _: list[sequence.Sequence]) -> None:
-        firsts_s.extend([agenda.now_s] * bool(first))
 
-    names = sorted({each.replica for each in volley})
-    batches = {name: Batch(shape, timing.steps, agenda, on_step, draw) for name in names}
-    way = Way(timing, draw, lambda: sum(batch.computes for batch in batches.values()))
-    for each in volley:
-        asked = sequence.Sequence(each.adapter, each.prompt_tokens, max(1, each.tokens))
-        agenda.at(way.due_s(0.0, each.replica), batches[each.replica].submit, asked)
-    agenda.run(_OVER_S)
-    return max(firsts_s) + timing.bus_s + timing.relay_s
+def _border(late: Callable[[float], bool], high: float) -> float:
+    """From where on it is late, and not yet before; nothing is sought beyond `high`."""
+    low = 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if late(middle) else (middle, high)
+    return low

@@ -10,16 +10,14 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from loadtest.calibration.least_squares import LEAST_S, NORMAL, steady
+from loadtest.calibration.prompts import PromptTimes, TooLittleSeen, pieces_of
 from loadtest.calibration.seen import Seen
 from loadtest.twin.timing import MeasuredTable, pairs
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Rows at which the time of a step is sought; it is linear in between."""
@@ -33,16 +31,6 @@ IDLE_S = 0.005
 """So long before a request nobody else may have been on its replica: the end of a stream is told a moment later."""
 APART_S = 0.020
 """So long before a request no other one was sent to the fleet."""
-_ROUNDS = 12
-_LEAST_S = 1e-7
-_FAR = 1.5
-"""So many standard deviations."""
-_NORMAL = 1.4826
-"""A normal distribution's standard deviation over the median of what lies off its middle."""
-
-
-class TooLittleSeen(ValueError):
-    """The requests do not say what was asked; the text says what lacks."""
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,33 +45,23 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True):
     prompt_pairs: float = 0.0
 
 
-class First(msgspec.Struct, frozen=True, kw_only=True):
-    """A request's time to its first token, with its prompt in so many steps that nobody shared."""
-
-    pieces: int
-    prompt_tokens: int
-    took_s: float
-
-
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """A step takes `step_s[i]` with `rows[i]`, and with a prompt in it `prompt_s` more, `prompt_token_s` for each of
-    its tokens, and `prompt_pair_s` for each pair of one of them and a token before it. `spread` is by how much of that
-    whole answers are off: what makes one step slow mostly does so for a while."""
+    """A step takes `step_s[i]` with `rows[i]`, and with a prompt in it as much more as `prompts` say that a step with
+    one row does. `spread` is by how much of that whole answers are off: what makes one step slow mostly does so for a
+    while."""
 
     rows: tuple[int, ...]
     step_s: tuple[float, ...]
-    prompt_s: float
-    prompt_token_s: float
-    prompt_pair_s: float
+    prompts: PromptTimes
     spread: float
 
     def table(self, chunk_tokens: int) -> MeasuredTable:
         """For an engine that computes at most so many tokens of prompts in a step."""
         axis = (0, 2, chunk_tokens)
-        more_s = (0.0, *(self.prompt_s + self.prompt_token_s * tokens for tokens in axis[1:]))
+        more_s = (0.0, *(self.prompts.work_s(1, tokens, 0.0) - self.step_s[0] for tokens in axis[1:]))
         lines = tuple(tuple(own_s + each for each in more_s) for own_s in self.step_s)
         return MeasuredTable(
-            rows=self.rows, prefill_tokens=axis, mean_s=lines, pair_s=self.prompt_pair_s, spread=self.spread
+            rows=self.rows, prefill_tokens=axis, mean_s=lines, pair_s=self.prompts.pair_s, spread=self.spread
         )
 
 
@@ -114,46 +92,28 @@ def apart(seen: Sequence[Seen]) -> list[Seen]:
     return [each for each in lone(seen) if not any(_comes_with(each, other) for other in seen if other is not each)]
 
 
-def firsts(alone: Sequence[Seen], chunk_tokens: int) -> list[First]:
-    return [
-        First(
-            pieces=-(-each.prompt_tokens // chunk_tokens), prompt_tokens=each.prompt_tokens, took_s=each.ttft_s or 0.0
-        )
-        for each in alone
-    ]
-
-
-def fit_steps(found: Sequence[Decoding], first: Sequence[First]) -> Steps:
-    """What explains both best: sums of steps, and the first tokens that an idle replica gave, of which each came after
-    its own steps and the same overheads. The one counts for less, the more widely it scatters. More rows never take
-    less time: what is sought is by how much longer each knot takes than the one before it. Raises TooLittleSeen."""
-    if len(found) < 2 * ENOUGH or len(first) < 2 * ENOUGH:
-        raise TooLittleSeen(
-            f"{len(found)} answers, {len(first)} of them begun alone, do not tell how long a step takes."
-        )
+def fit_steps(found: Sequence[Decoding], prompts: PromptTimes) -> Steps:
+    """What explains the sums best. More rows never take less time: what is sought is by how much longer each knot takes
+    than the one before it. In company prompts take longer than alone, and by how much of that is sought as well, so
+    that it is not put down to rows. Raises TooLittleSeen."""
+    if len(found) < 2 * ENOUGH:
+        raise TooLittleSeen(f"{len(found)} answers do not tell how long a step takes.")
     knots = _knots([each.rows for each in found])
-    sums = [
-        [*(each.steps * share for share in _reached(each.rows, knots)),
-         each.pieces, each.prompt_tokens, each.prompt_pairs, 0.0]
-        for each in found
-    ]  # fmt: skip
-    alone = [
-        [each.pieces, *[0.0] * (len(knots) - 1), each.pieces, each.prompt_tokens, pairs(0, each.prompt_tokens), 1.0]
-        for each in first
-    ]
-    design, took_s = np.array(sums + alone), np.array([each.took_s for each in (*found, *first)])
-    own = 1 / np.sqrt([*(each.steps for each in found), *(1 for _ in first)])
-    times_s = _fitted(design * own[:, None], took_s * own, len(found))
-    *longer_s, prompt_s, prompt_token_s, prompt_pair_s, _ = (float(each) for each in times_s)
-    explained_s = (design @ times_s)[: len(found)]
-    off = np.abs(took_s[: len(found)] - explained_s) / np.maximum(explained_s, _LEAST_S)
+    work_s = np.array([prompts.work_s(each.pieces, each.prompt_tokens, each.prompt_pairs) for each in found])
+    steps = np.array([each.steps for each in found], float)
+    design = np.array([
+        [each.steps - each.pieces, *(each.steps * share for share in _reached(each.rows, knots)[1:]), work]
+        for each, work in zip(found, work_s, strict=True)
+    ])  # fmt: skip
+    took_s, own = np.array([each.took_s for each in found]), 1 / np.sqrt(steps)
+    times_s = steady(design * own[:, None], (took_s - work_s) * own, [len(found)])
+    explained_s = design @ times_s + work_s
+    off = np.abs(took_s - explained_s) / np.maximum(explained_s, LEAST_S)
     return Steps(
         rows=knots,
-        step_s=tuple(itertools.accumulate(longer_s)),
-        prompt_s=prompt_s,
-        prompt_token_s=prompt_token_s,
-        prompt_pair_s=prompt_pair_s,
-        spread=_NORMAL * float(np.median(off)),
+        step_s=tuple(itertools.accumulate(map(float, times_s[:-1]))),
+        prompts=prompts,
+        spread=NORMAL * float(np.median(off)),
     )
 
 
@@ -172,26 +132,13 @@ def _reached(rows: float, knots: Sequence[int]) -> list[float]:
     return [sum(found[at:]) for at in range(len(found))]
 
 
-def not_negative(design: Floats, wanted: Floats) -> Floats:
-    """Least squares; whatever would be below zero is zero, and the others are sought anew."""
-    free = np.ones(design.shape[1], bool)
-    found = np.zeros(design.shape[1])
-    while free.any():
-        found[:] = 0
-        found[free] = np.linalg.lstsq(design[:, free], wanted, rcond=None)[0]
-        if (found >= 0).all():
-            break
-        free[int(found.argmin())] = False
-    return np.maximum(found, 0.0)
-
-
 def _decoding(each: Seen, beside: Sequence[Seen], chunk_tokens: int) -> Decoding:
     begins_s, ends_s = each.first_s or 0.0, each.ended_s
     steps, took_s = each.tokens - 1, max(ends_s - begins_s, 1e-9)
     others = [other for other in beside if other is not each and other.first_s is not None]
     shared_s = sum(max(0.0, min(ends_s, other.ended_s) - max(begins_s, other.first_s or 0.0)) for other in others)
     came = [other.prompt_tokens for other in others if begins_s < (other.first_s or 0.0) <= ends_s]
-    pieces = sum(-(-tokens // chunk_tokens) for tokens in came)
+    pieces = sum(pieces_of(tokens, chunk_tokens) for tokens in came)
     rows = 1 + shared_s / took_s + pieces / steps
     return Decoding(
         steps=steps, took_s=took_s, rows=rows, pieces=pieces, prompt_tokens=sum(came),
@@ -218,16 +165,3 @@ def _comes_with(each: Seen, other: Seen) -> bool:
 
 def _meets(each: Seen, other: Seen) -> bool:
     return other.sent_s < (each.first_s or 0.0) and other.ended_s > each.sent_s - IDLE_S
-
-
-def _fitted(design: Floats, wanted: Floats, sums: int) -> Floats:
-    """The first `sums` rows scatter in one way, the others in another. A row that is far off for its kind, as when the
-    machine did something else meanwhile, pulls no harder than one that is somewhat off."""
-    weights = np.ones(len(wanted))
-    for _ in range(_ROUNDS):
-        times_s = not_negative(design * weights[:, None], wanted * weights)
-        left_s = np.abs(wanted - design @ times_s)
-        scatters_s = [max(_LEAST_S, _NORMAL * float(np.median(some))) for some in (left_s[:sums], left_s[sums:])]
-        scatter_s = np.repeat(scatters_s, [sums, len(wanted) - sums])
-        weights = np.sqrt(np.minimum(1.0, _FAR * scatter_s / np.maximum(left_s, _LEAST_S))) / scatter_s
-    return times_s

@@ -14,13 +14,23 @@ from loadtest.calibration.hops import Hop, measure_hops
 from loadtest.calibration.restarting import measure_restart
 from loadtest.calibration.seen import Ask, Seen
 from loadtest.calibration.stage import Stage
-from loadtest.calibration.traffic import asks, beside_another, each_once, learn_tokenizing, one_by_one, volley
+from loadtest.calibration.traffic import (
+    BESIDE,
+    VOLLEYS,
+    Tokenizing,
+    asks,
+    beside_others,
+    each_once,
+    learn_tokenizing,
+    one_by_one,
+    volley,
+)
 from loadtest.calibration.ways import FirstTokens
 from loadtest.workloads.shape import Bursts, Lengths, LogNormal, TrafficShape, Zipf
 
 HOP_ROUNDS = 6
-VOLLEYS, BESIDE = 6, 10
-"""Of each run."""
+VOLLEYS_EACH, BESIDE_EACH = 3, 4
+"""Of each size, in each run."""
 _LOG_S = 0.5
 """Until the gateway's last lines are in its log."""
 
@@ -31,8 +41,8 @@ class FleetFailed(RuntimeError):
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the calibration's workload; before it, requests that each had the fleet `alone`, `volleys` of several
-    at one moment, and single ones `beside` a long answer. `first_tokens` are what the workers counted during the
-    workload."""
+    at one moment, and questions, the last of each, `beside` long answers. `first_tokens` are what the workers counted
+    during the workload."""
 
     alone: list[Seen]
     seen: list[Seen]
@@ -73,8 +83,7 @@ async def run_once(stage: Stage, shape: TrafficShape, name: str) -> Run:
         await ask_all(stage, asker, each_once(stage.customers, f"{name}-first"))
         singles = [[ask] for ask in one_by_one(stage.customers, tokenizing, f"{name}-alone")]
         alone = [each for some in await _one_by_one(stage, asker, singles) for each in some]
-        volleys = [volley(stage.customers, tokenizing, f"{name}-volley-{at}") for at in range(VOLLEYS)]
-        beside = [beside_another(stage.customers, f"{name}-beside-{at}") for at in range(BESIDE)]
+        volleys, beside = _volleys(stage, tokenizing, name), _beside(stage, tokenizing, name)
         in_company = await _one_by_one(stage, asker, volleys + beside)
         before = await ways.first_tokens(stage.metrics_ports)
         seen = await ask_all(stage, asker, asks(shape, stage.customers, tokenizing, name))
@@ -85,9 +94,23 @@ async def run_once(stage: Stage, shape: TrafficShape, name: str) -> Run:
     if failed := [each.outcome for each in everybody if each.outcome != "ok"]:
         raise FleetFailed(f"{len(failed)} of {len(everybody)} requests failed: {failed[0]}")
     return Run(
-        alone=alone, seen=seen, first_tokens=after.since(before), volleys=in_company[:VOLLEYS],
-        beside=in_company[VOLLEYS:],
+        alone=alone, seen=seen, first_tokens=after.since(before), volleys=in_company[: len(volleys)],
+        beside=in_company[len(volleys) :],
     )  # fmt: skip
+
+
+def _volleys(stage: Stage, tokenizing: Tokenizing, name: str) -> list[list[Ask]]:
+    return [
+        volley(stage.customers, tokenizing, f"{name}-volley-{at}", sizes)
+        for at, sizes in enumerate(VOLLEYS * VOLLEYS_EACH)
+    ]
+
+
+def _beside(stage: Stage, tokenizing: Tokenizing, name: str) -> list[list[Ask]]:
+    return [
+        beside_others(stage.customers, tokenizing, f"{name}-beside-{at}", tokens, others)
+        for at, (tokens, others) in enumerate(BESIDE * BESIDE_EACH)
+    ]
 
 
 async def _one_by_one(stage: Stage, asker: Asker, asked: Sequence[Sequence[Ask]]) -> list[list[Seen]]:

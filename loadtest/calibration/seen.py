@@ -40,3 +40,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ttft_s(self) -> float | None:
         return None if self.first_s is None else self.first_s - self.sent_s
+
+    @property
+    def step_s(self) -> float | None:
+        """Each token after the first took so long, on average; None if there is none."""
+        if self.first_s is None or self.tokens < 2:
+            return None
+        return (self.ended_s - self.first_s) / (self.tokens - 1)

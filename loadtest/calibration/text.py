@@ -24,6 +24,7 @@ def lines(measured: Measured) -> Iterator[str]:
     if timing.line_s is not None:
         yield f"{'held up by another':<24} {_ms(timing.line_s)}"
     yield f"{'by a busy replica':<24} {_ms(timing.beside_s)}"
+    yield f"{'a prompt beside answers':<24} {timing.crowd_share:.0%} longer"
     if timing.jitter_s:
         yield f"{'jitter':<24} {_ms(min(timing.jitter_s))} to {_ms(max(timing.jitter_s))}"
     yield f"{'a replica restarts in':<24} {measured.restart_s:.1f} s"

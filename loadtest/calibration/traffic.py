@@ -16,14 +16,19 @@ from loadtest.workloads.calls import calls
 from loadtest.workloads.shape import TrafficShape
 
 _LETTERS = string.ascii_lowercase + "    "
-ALONE_TOKENS = (25, 120, 30, 240, 40, 90, 50, 380, 60, 640, 100, 70, 520, 40, 800, 80)
+ALONE_TOKENS = (40, 120, 200, 400, 600, 800)
 """Of the prompts of requests that have the fleet for themselves."""
-VOLLEY = 8
-"""Requests that are sent at one moment."""
+ALONE_EACH = 4
+"""So many of each of them."""
+VOLLEYS = ((40,) * 8, (25, 120, 30, 240, 40, 90, 50, 380), (400,) * 4)
+"""The prompts of requests that are sent at one moment: short ones, all kinds, long ones."""
+BESIDE = ((40, 1), (400, 2), (400, 6), (800, 4))
+"""Prompts of questions that are asked while other answers are being given, and how many of these."""
 _VOLLEY_TOKENS = 32
-_LONG_TOKENS = 120
-_MEANWHILE_S = 0.05
-"""After the beginning of a long answer: it is being given by then, and far from over."""
+_LONG_TOKENS = 160
+_BETWEEN_S = 0.005
+_MEANWHILE_S = 0.06
+"""After the beginning of long answers: they are being given by then, and far from over."""
 _PROBES = (100, 300)
 """Characters of the two prompts that tell how many tokens a prompt gets."""
 
@@ -81,8 +86,8 @@ def each_once(customers: Sequence[Customer], run: str, apart_s: float = 0.1) -> 
 
 
 def one_by_one(customers: Sequence[Customer], tokenizing: Tokenizing, run: str) -> list[Ask]:
-    """Prompts from short to long, with short answers, to one customer after the other."""
-    draw, asked = random.Random(run), zip(ALONE_TOKENS, itertools.cycle(customers), strict=False)
+    """Prompts from short to long, again and again, with short answers, to one customer after the other."""
+    draw, asked = random.Random(run), zip(ALONE_TOKENS * ALONE_EACH, itertools.cycle(customers), strict=False)
     return [
         msgspec.structs.replace(
             _ask(customer, f"{run}-{at}", _text(draw, tokenizing.characters(tokens)), at_s=0.0),
@@ -93,26 +98,34 @@ def one_by_one(customers: Sequence[Customer], tokenizing: Tokenizing, run: str) 
     ]
 
 
-def volley(customers: Sequence[Customer], tokenizing: Tokenizing, run: str) -> list[Ask]:
-    """Questions of one moment, short ones and long ones."""
+def volley(customers: Sequence[Customer], tokenizing: Tokenizing, run: str, sizes: Sequence[int]) -> list[Ask]:
+    """Questions of one moment, with prompts of these sizes."""
     draw, asked = random.Random(run), []
-    for number, tokens in enumerate(ALONE_TOKENS[:VOLLEY]):
+    for number, tokens in enumerate(sizes):
         at, prompt = number % len(customers), _text(draw, tokenizing.characters(tokens))
         ask = _ask(customers[at], f"{run}-{number}", prompt, at_s=0.0)
         asked.append(msgspec.structs.replace(ask, adapter=at, max_tokens=_VOLLEY_TOKENS))
     return asked
 
 
-def beside_another(customers: Sequence[Customer], run: str) -> list[Ask]:
-    """A long answer, and a short question meanwhile, by two customers that are others in each run."""
+def beside_others(
+    customers: Sequence[Customer], tokenizing: Tokenizing, run: str, tokens: int, others: int
+) -> list[Ask]:
+    """Long answers to so many others, and last a question meanwhile with so long a prompt, by customers that are others
+    in each run."""
     draw = random.Random(run)
-    first, second = draw.sample(range(len(customers)), 2)
-    long = _ask(customers[first], f"{run}-long", _text(draw, 40), at_s=0.0)
-    short = _ask(customers[second], f"{run}-short", _text(draw, 40), at_s=_MEANWHILE_S)
-    return [
-        msgspec.structs.replace(long, adapter=first, max_tokens=_LONG_TOKENS),
-        msgspec.structs.replace(short, adapter=second),
+    *given, last = draw.sample(range(len(customers)), min(others, len(customers) - 1) + 1)
+    answered = [
+        msgspec.structs.replace(
+            _ask(customers[at], f"{run}-{number}", _text(draw, 40), at_s=number * _BETWEEN_S),
+            adapter=at,
+            max_tokens=_LONG_TOKENS,
+        )
+        for number, at in enumerate(given)
     ]
+    prompt = _text(draw, tokenizing.characters(tokens))
+    question = _ask(customers[last], f"{run}-question", prompt, at_s=_MEANWHILE_S)
+    return [*answered, msgspec.structs.replace(question, adapter=last)]
 
 
 def _ask(customer: Customer, request_id: str, prompt: str, at_s: float) -> Ask:

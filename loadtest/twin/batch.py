@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 
 from loadtest.twin.agenda import Agenda
+from loadtest.twin.crowd import Crowd
 from loadtest.twin.endings import Endings
 from loadtest.twin.pace import Pace
 from loadtest.twin.rows import Rows
@@ -40,6 +41,8 @@ class Batch:
         self.step_time = StepTime()
         self.prompt_time = PromptTime()
         self.alive = True
+        self.crowd: Crowd | None = None
+        """Who shares its processors, where that matters."""
         self._table = steps
         self._agenda = agenda
         self._on_step = on_step
@@ -128,6 +131,11 @@ class Batch:
         """Produced by all who were ever here."""
         return self._produced + self._decoding * (self.steps - self._steps)
 
+    @property
+    def gives(self) -> bool:
+        """Whether tokens come out of the step under way."""
+        return self._decoding > 0
+
     # -- steps -----------------------------------------------------------------------------------------
 
     def _begin_soon(self) -> None:
@@ -150,8 +158,11 @@ class Batch:
         self._stretch = 1 if self._alone or self._one_by_one else min(longest, self._endings.after(self._steps))
         self._began_s = self._agenda.now_s
         self._step_s = self._table.step_s(len(rows.running), prefill_tokens, rows.adapters)
-        if rows.pieces and self._table.pair_s:
-            self._step_s += self._table.pair_s * rows.prompt_pairs()
+        if rows.pieces:
+            if self._table.pair_s:
+                self._step_s += self._table.pair_s * rows.prompt_pairs()
+            if self.crowd is not None:
+                self._step_s *= self.crowd.stretch(self)
         if self._table.spread:
             self._step_s *= self._pace.share(self._steps)
             self._stretch = min(self._stretch, self._pace.steps_left(self._steps))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from loadtest.twin.agenda import Agenda
+from loadtest.twin.crowd import Crowd
 from loadtest.twin.registry import Registry
 from loadtest.twin.request import Attempt
 from loadtest.twin.scenario import Scenario
@@ -39,7 +40,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, kw_only=True)
 class Ground:
     """What all replicas stand on. A gateway is told of a request's first token, of its end and of a refusal, at the
-    moment when the replica sends them."""
+    moment when the replica sends them. `crowd`: the replicas that share processors; None where it does not matter."""
 
     agenda: Agenda
     scenario: Scenario
@@ -49,3 +50,4 @@ class Ground:
     on_first: Callable[[Attempt], None]
     on_ended: Callable[[Attempt], None]
     on_refused: Callable[[Attempt, Refusal], None]
+    crowd: Crowd | None = None

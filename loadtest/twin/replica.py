@@ -39,6 +39,8 @@ class Replica:
         """Of requests that have left."""
         agenda, timing = ground.agenda, ground.scenario.timing
         self.batch = Batch(body.batch, body.steps, agenda, self._on_step, ground.draw)
+        if ground.crowd is not None:
+            ground.crowd.join(self.batch)
         self.tiers = Tiers(body.ram_bytes, body.disk_bytes, timing, agenda, self._on_change)
         slot_link = Link(timing.slot_bytes_per_s, timing.slot_latency_s)
         self.slots = Slots(body.slots, slot_link, agenda, self.tiers, self.batch)
@@ -95,6 +97,8 @@ class Replica:
 
     def die(self) -> None:
         self.alive = self.batch.alive = self.dispatcher.alive = self.convergence.alive = False
+        if self.batch.crowd is not None:
+            self.batch.crowd.leave(self.batch)
 
     def pause(self, until_s: float) -> None:
         """Nothing moves and nothing is said until then; what comes meanwhile waits."""

@@ -83,6 +83,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     processors, and what is done for a request beside its way takes some."""
     beside_s: float = 0.0
     """A request's way is so much longer for each replica that computes as it begins, since that takes a processor."""
+    crowd_share: float = 0.0
+    """By this share of itself a step that computes of prompts is longer for each other replica that gives tokens."""
 
 
 def pairs(start: int, stop: int) -> float:

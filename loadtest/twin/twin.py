@@ -11,6 +11,7 @@ from loadtest.twin.activity import Activity
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.book import Book
 from loadtest.twin.collecting import seldom_collected
+from loadtest.twin.crowd import Crowd
 from loadtest.twin.faults import schedule
 from loadtest.twin.fleet import ReplicaFleet
 from loadtest.twin.gateway import TICK_S, Around, Gateway
@@ -57,6 +58,7 @@ class Twin:
         ground = Ground(
             agenda=self.agenda, scenario=scenario, registry=self.registry, wire=self.wire, draw=draws["steps"],
             on_first=self._on_first, on_ended=self._on_ended, on_refused=self._on_refused,
+            crowd=Crowd(scenario.timing.crowd_share) if scenario.timing.crowd_share else None,
         )  # fmt: skip
         self.fleet = ReplicaFleet(ground, self.store, self.book)
         around = Around(

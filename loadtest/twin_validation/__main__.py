@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from infra.local.temporary import FleetDidNotStart
-from loadtest.calibration.fitting import TooLittleSeen
 from loadtest.calibration.hops import HopFailed
 from loadtest.calibration.measuring import FleetFailed, calibration_traffic
+from loadtest.calibration.prompts import TooLittleSeen
 from loadtest.calibration.reckoning import reckon
 from loadtest.calibration.stage import CHUNK_TOKENS, FleetShape, write_adapters
 from loadtest.calibration.text import lines

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.calibration.fitting import decodings, firsts, fit_steps, lone
+from loadtest.calibration.fitting import decodings, fit_steps, lone
 from loadtest.calibration.overheads import fit_overheads, overhead_s
+from loadtest.calibration.prompts import fit_prompts
 from loadtest.calibration.seen import Seen
 from loadtest.one_replica import Ask, Told
 from loadtest.virtual_time import run_virtually
@@ -22,14 +23,19 @@ CHUNK_TOKENS, PROMPT_TOKENS_PER_S = 512, 8_000.0
 BEGIN_S = 5.0
 """By then the worker has started, and measured its base."""
 ADAPTERS = 4
+LONE_WORDS, LONE_EACH = (10, 60, 120, 220), 3
+"""Of questions that are asked after everything else, each alone."""
 
 
 def _seen(folder: Path, model_folder: Path, requests: int, rate_per_s: float) -> list[Seen]:
-    """Each adapter is asked for once before what is looked at begins, so that all are in slots."""
+    """Each adapter is asked for once before what is looked at begins, so that all are in slots. Last come those that
+    are asked alone."""
     draw, at_s, asked = random.Random(1), BEGIN_S, []
     for number in range(requests):
         at_s += 1.0 if number < ADAPTERS else draw.expovariate(rate_per_s)
         asked.append((at_s, number % ADAPTERS, f"{number:04d} " + "word " * draw.randint(1, 220), draw.randint(8, 40)))
+    for number, words in enumerate(LONE_WORDS * LONE_EACH):
+        asked.append((at_s + 60.0 + 2.0 * number, number % ADAPTERS, f"alone {number:04d} " + "word " * words, 8))
 
     async def ask() -> list[Told]:
         async with world(folder, model_folder, ADAPTERS, slots=8, max_rows=32) as (one, records):
@@ -58,7 +64,8 @@ def _as_seen(told: Told, tokenizer: Tokenizer) -> Seen:
 
 def test_a_replica_with_known_times_gets_them_back(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     seen = _seen(tmp_path, tiny_model_once(tmp_path_factory), requests=160, rate_per_s=0.8)
-    table = fit_steps(decodings(seen, CHUNK_TOKENS), firsts(lone(seen), CHUNK_TOKENS)).table(CHUNK_TOKENS)
+    prompts = fit_prompts(seen[-len(LONE_WORDS) * LONE_EACH :], CHUNK_TOKENS)
+    table = fit_steps(decodings(seen, CHUNK_TOKENS), prompts).table(CHUNK_TOKENS)
     for rows in (1, 2, 3):
         assert table.step_s(rows, 0, rows) == pytest.approx(STEP_S, rel=0.1)
         assert table.step_s(rows, 400, rows) == pytest.approx(STEP_S + 400 / PROMPT_TOKENS_PER_S, rel=0.1)

@@ -9,6 +9,7 @@ from loadtest.calibration.seen import Seen
 from loadtest.twin.timing import pairs
 
 CHUNK_TOKENS = 128
+LENGTHS = (40, 120, 200, 400, 600, 800)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,22 @@ def seen_of(times: KnownTimes, requests: int, rate_per_s: float, seed: int = 1) 
                 running.remove(row)
                 over.append(_seen(row, times, now_s))
     return sorted(over, key=lambda seen: seen.sent_s)
+
+
+def lone_of(times: KnownTimes, sizes: tuple[int, ...] = LENGTHS, each: int = 12, seed: int = 1) -> list[Seen]:
+    """Prompts of these sizes, so many of each, that had the replica for themselves; answers of 8 tokens."""
+    draw, found = random.Random(seed), []
+    for number in range(each):
+        for size in sizes:
+            steps_s = sum(times.step_s(1, [min(CHUNK_TOKENS, size - at)]) for at in range(0, size, CHUNK_TOKENS))
+            late_s = times.way_s + draw.choice(times.jitter_s) + times.relay_s
+            first_s = steps_s + times.prompt_pair_s * pairs(0, size) + late_s
+            found.append(Seen(
+                request_id=f"lone-{number}-{size}", adapter=0, planned_s=0.0, sent_s=0.0, first_s=first_s,
+                ended_s=first_s + 7 * times.step_s(1, []), outcome="ok", tier="gpu", replica="replica-0",
+                prompt_tokens=size, tokens=8, attempts=1,
+            ))  # fmt: skip
+    return found
 
 
 def _seen(row: _Row, times: KnownTimes, now_s: float) -> Seen:

@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 import pytest
 
-from loadtest.calibration.fitting import (
-    Steps,
-    TooLittleSeen,
-    apart,
-    decodings,
-    firsts,
-    fit_steps,
-    lone,
-    not_negative,
-    shares,
-)
+from loadtest.calibration.fitting import Steps, apart, decodings, fit_steps, lone, shares
+from loadtest.calibration.prompts import PromptTimes, TooLittleSeen, fit_prompts
 from loadtest.calibration.seen import Seen
-from tests.unit.calibration.engines import CHUNK_TOKENS, KnownTimes, seen_of
+from tests.unit.calibration.engines import CHUNK_TOKENS, KnownTimes, lone_of, seen_of
 
 TIMES = KnownTimes()
+PROMPTS = fit_prompts(lone_of(TIMES), CHUNK_TOKENS)
 
 
-def _fitted(seen: list[Seen]) -> Steps:
-    return fit_steps(decodings(seen, CHUNK_TOKENS), firsts(lone(seen), CHUNK_TOKENS))
+def _fitted(seen: list[Seen], prompts: PromptTimes = PROMPTS) -> Steps:
+    return fit_steps(decodings(seen, CHUNK_TOKENS), prompts)
 
 
 def test_the_times_of_steps_are_found_again() -> None:
     found = _fitted(seen_of(TIMES, requests=400, rate_per_s=4.0))
     for rows, step_s in zip(found.rows[:3], found.step_s, strict=False):
         assert step_s == pytest.approx(TIMES.step_s(rows, []), rel=0.1)
-    assert found.prompt_token_s == pytest.approx(TIMES.prompt_token_s, rel=0.15)
     assert found.spread < 0.2
 
 
-def test_what_attention_to_a_long_prompt_takes_is_found_again() -> None:
-    times = KnownTimes(prompt_pair_s=4e-7)
-    found = _fitted(seen_of(times, requests=400, rate_per_s=4.0))
-    assert found.prompt_pair_s == pytest.approx(times.prompt_pair_s, rel=0.25)
-    assert found.prompt_token_s == pytest.approx(times.prompt_token_s, rel=0.5)
-    assert _fitted(seen_of(TIMES, requests=400, rate_per_s=4.0)).prompt_pair_s < 0.1 * times.prompt_pair_s
+def test_prompts_that_take_longer_in_company_are_not_put_down_to_rows() -> None:
+    crowded = KnownTimes(prompt_s=0.010, prompt_token_s=0.0002)
+    found = _fitted(seen_of(crowded, requests=400, rate_per_s=4.0))
+    for rows, step_s in zip(found.rows[:3], found.step_s, strict=False):
+        assert step_s == pytest.approx(TIMES.step_s(rows, []), rel=0.15)
 
 
 def test_the_table_says_what_was_fitted() -> None:
-    steps = Steps(
-        rows=(1, 2), step_s=(0.010, 0.012), prompt_s=0.002, prompt_token_s=0.0001, prompt_pair_s=1e-8, spread=0.1
-    )
+    prompts = PromptTimes(piece_s=0.012, token_s=0.0001, pair_s=1e-8)
+    steps = Steps(rows=(1, 2), step_s=(0.010, 0.012), prompts=prompts, spread=0.1)
     table = steps.table(100)
     assert table.step_s(1, 0, 1) == pytest.approx(0.010)
     assert table.step_s(2, 100, 2) == pytest.approx(0.012 + 0.002 + 0.010)
@@ -89,11 +77,6 @@ def test_rows_and_prompts_beside_a_request_are_counted() -> None:
 def test_between_two_knots_both_have_their_share() -> None:
     assert shares(3.0, (1, 2, 4)) == pytest.approx([0.0, 0.5, 0.5])
     assert shares(6.0, (1, 2, 4)) == pytest.approx([0.0, -1.0, 2.0])
-
-
-def test_nothing_takes_less_than_no_time() -> None:
-    design, wanted = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([3.0, 2.0, 1.0])
-    assert not_negative(design, wanted).tolist() == pytest.approx([2.0, 0.0])
 
 
 def _request(name: str, *, sent_s: float, first_s: float, ended_s: float) -> Seen:

@@ -18,7 +18,7 @@ from loadtest.twin.measured import Measured, NoTiming, played_with, read_measure
 from loadtest.twin.presets import Size, fleet_a
 from loadtest.twin.sequence import BatchShape
 from loadtest.twin.timing import MeasuredTable
-from tests.unit.calibration.engines import CHUNK_TOKENS, KnownTimes, seen_of
+from tests.unit.calibration.engines import CHUNK_TOKENS, KnownTimes, lone_of, seen_of
 
 TIMES = KnownTimes()
 LINE_S, BESIDE_S = 0.020, 0.006
@@ -31,7 +31,7 @@ def measured() -> Measured:
     seen = seen_of(TIMES, requests=300, rate_per_s=2.0)
     ttft_s = sum(each.ttft_s or 0.0 for each in seen) / len(seen)
     run = Run(
-        alone=[], seen=seen, first_tokens=FirstTokens(count=300.0, sum_s=300.0 * (ttft_s - 0.003)),
+        alone=lone_of(TIMES), seen=seen, first_tokens=FirstTokens(count=300.0, sum_s=300.0 * (ttft_s - 0.003)),
         volleys=[_volley()] * 3, beside=[_beside()] * 10,
     )  # fmt: skip
     hops = [
@@ -107,6 +107,7 @@ def test_what_was_found_is_said(measured: Measured) -> None:
     said = "\n".join(lines(measured))
     assert "step of 1 rows           11.0" in said
     assert "store to disk            20.00 ms and 100 MB/s" in said
-    assert "held up by another       20." in said
+    assert f"held up by another       {1000 * (measured.timing.line_s or 0.0):.2f} ms" in said
+    assert f"a prompt beside answers  {measured.timing.crowd_share:.0%} longer" in said
     assert "a replica restarts in    3.0 s" in said
     assert msgspec.json.encode(measured)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from loadtest.calibration.measuring import calibration_traffic
 from loadtest.calibration.stage import Customer
 from loadtest.calibration.traffic import (
+    ALONE_EACH,
     ALONE_TOKENS,
-    VOLLEY,
+    BESIDE,
+    VOLLEYS,
     Tokenizing,
     asks,
-    beside_another,
+    beside_others,
     each_once,
     one_by_one,
     volley,
@@ -56,23 +58,26 @@ def test_request_ids_are_one_runs_alone() -> None:
 def test_everybody_is_asked_once_and_one_after_the_other() -> None:
     assert [ask.adapter for ask in each_once(CUSTOMERS, "first")] == [0, 1, 2]
     alone = one_by_one(CUSTOMERS, TOKENIZING, "alone")
-    assert [len(ask.prompt) + 19 for ask in alone] == list(ALONE_TOKENS)
+    assert [len(ask.prompt) + 19 for ask in alone] == list(ALONE_TOKENS) * ALONE_EACH
     assert {ask.key for ask in alone} == {"key-0", "key-1", "key-2"}
 
 
 def test_a_volley_is_one_moment_and_everybodys() -> None:
-    asked = [*volley(CUSTOMERS, TOKENIZING, "one"), *volley(CUSTOMERS, TOKENIZING, "two")]
+    asked = [ask for at, sizes in enumerate(VOLLEYS) for ask in volley(CUSTOMERS, TOKENIZING, f"v{at}", sizes)]
+    assert [len(ask.prompt) + 19 for ask in asked] == [size for sizes in VOLLEYS for size in sizes]
     assert {ask.at_s for ask in asked} == {0.0}
     assert {(ask.adapter, ask.key) for ask in asked} == {(at, f"key-{at}") for at in range(3)}
-    assert len({ask.request_id for ask in asked}) == len({ask.prompt for ask in asked}) == 2 * VOLLEY
+    assert len({ask.request_id for ask in asked}) == len({ask.prompt for ask in asked}) == len(asked)
 
 
-def test_another_customer_asks_while_a_long_answer_is_given() -> None:
-    for run in range(10):
-        long, short = beside_another(CUSTOMERS, f"run-{run}")
-        assert long.key != short.key
-        assert long.at_s < short.at_s
-        assert long.max_tokens > 10 * short.max_tokens
+def test_another_customer_asks_while_long_answers_are_given() -> None:
+    for run, (tokens, others) in enumerate(BESIDE * 3):
+        *given, question = beside_others(CUSTOMERS, TOKENIZING, f"run-{run}", tokens, others)
+        assert len(given) == min(others, len(CUSTOMERS) - 1)
+        assert len(question.prompt) + 19 == tokens
+        assert len({ask.key for ask in [*given, question]}) == len(given) + 1
+        assert max(ask.at_s for ask in given) < question.at_s
+        assert min(ask.max_tokens for ask in given) > 10 * question.max_tokens
 
 
 def test_a_prompt_is_never_empty() -> None:
