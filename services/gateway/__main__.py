@@ -20,6 +20,7 @@ from services.gateway.core.fleet import Fleet
 from services.gateway.core.openai.bodies import PARSERS
 from services.gateway.core.usage import UsageQueue
 from services.gateway.following import Audience, Following
+from services.gateway.io.descriptors import allowed_connections
 from services.gateway.io.generation_route import GenerationRoute, RoutePolicy
 from services.gateway.io.http import application
 from services.gateway.io.limits_redis import RedisLedger
@@ -94,7 +95,7 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock, tracer: Tracer = NO_TRACE
     policy = RoutePolicy(body=chosen.body, strategies=chosen.request_strategies)
     routes = {path: GenerationRoute(gateway, policy, parse) for path, parse in PARSERS.items()}
     app = application(gateway, routes, metrics)
-    address, protocol = (chosen.host, chosen.port), prompt_protocol(chosen.slow_write_s)
+    address, protocol = (chosen.host, chosen.port), prompt_protocol(chosen.connections)
     server = HttpServer(app, address, chosen.drain_s, protocol, conversations.shut_down)
     ticks = periodically(clock, TICK_S, gateway.tick)
     reports = periodically(clock, REPORT_S, gateway.report)
@@ -119,6 +120,7 @@ def _limits(chosen: Settings, gateway_id: str, clock: Clock, metrics: Metrics) -
 async def main() -> None:
     chosen = settings.read(Settings, PREFIX, os.environ)
     logs.configure("gateway", chosen.gateway_id)
+    chosen = msgspec.structs.replace(chosen, most_connections=allowed_connections(chosen.most_connections))
     tracer = tracer_to(chosen.tracing, "gateway")
     bus = await connect(
         BusOptions(

@@ -10,6 +10,7 @@ from services.gateway.core.question import Overflow, RoutingPolicy, Strategy
 from services.gateway.core.stream import StreamPolicy
 from services.gateway.core.usage import UsagePolicy
 from services.gateway.io.body import BodyLimits
+from services.gateway.io.protocol import ConnectionPolicy
 from shared.messages.identity import is_subject_token
 from shared.ttft_by_customer import TtftPolicy
 
@@ -17,7 +18,8 @@ PREFIX = "LORAFLEET_GATEWAY_"
 _POSITIVE = (
     "largest_body_bytes", "body_idle_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s",
     "first_token_s", "stall_s", "drain_s", "most_usage_records", "quarantine_first_s", "quarantine_most_s",
-    "objective_ttft_s", "limits_wait_s", "redis_timeout_s",
+    "objective_ttft_s", "limits_wait_s", "redis_timeout_s", "most_connections", "largest_head_bytes", "head_s",
+    "keep_alive_s",
 )  # fmt: skip
 
 
@@ -36,6 +38,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     body_idle_s: float = 30.0
     most_waiting_bytes: int = 1 << 20
     slow_write_s: float = 30.0
+    most_connections: int = 16_000
+    """At once, as far as the process may have so many files open."""
+    largest_head_bytes: int = 64 << 10
+    head_s: float = 10.0
+    """How long the head of a request may take to come."""
+    keep_alive_s: float = 75.0
+    """How long a connection may be idle: longer than balancers before the gateway keep theirs."""
     fresh_s: float = 3.0
     patience_s: float = 2.0
     queued_s: float = 1.0
@@ -84,6 +93,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def body(self) -> BodyLimits:
         return BodyLimits(largest_bytes=self.largest_body_bytes, idle_s=self.body_idle_s)
+
+    @property
+    def connections(self) -> ConnectionPolicy:
+        return ConnectionPolicy(
+            most=self.most_connections, largest_head_bytes=self.largest_head_bytes, head_s=self.head_s,
+            keep_alive_s=self.keep_alive_s, slow_write_s=self.slow_write_s,
+        )  # fmt: skip
 
     @property
     def streams(self) -> StreamPolicy:

@@ -1,14 +1,34 @@
-"""What the gateway's connections speak: HTTP/1.1 that sends each token at once."""
+"""What the gateway's connections speak: HTTP/1.1 that sends each token at once, to so many clients and no more."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from services.gateway.core import refusal
+from services.gateway.core.refusal import Refusal
 
-def prompt_protocol(slow_write_s: float) -> type[HttpToolsProtocol]:
+_TO_BE_TOLD = 512
+"""Connections beyond the most that are let in to hear that there are too many; those beyond them are just closed."""
+
+
+class ConnectionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`most` connections at once. Each has `head_s` from the first byte of a request until its head is whole, of
+    `largest_head_bytes` at most, and is closed once it is idle for `keep_alive_s`, before its first request as well, or
+    has had something to send for `slow_write_s` and could not."""
+
+    most: int = 16_000
+    largest_head_bytes: int = 64 << 10
+    head_s: float = 10.0
+    keep_alive_s: float = 75.0
+    slow_write_s: float = 30.0
+
+
+class PromptProtocol(HttpToolsProtocol):
     """HTTP/1.1 over sockets that send each token at once, and give up on a client that stopped reading.
 
     With Nagle's algorithm on, a kept-alive connection would hold each first token back until the client's
@@ -16,11 +36,103 @@ def prompt_protocol(slow_write_s: float) -> type[HttpToolsProtocol]:
     something to send for `slow_write_s` and could not: nothing in the gateway has to watch for it.
     """
 
-    class PromptProtocol(HttpToolsProtocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            connection = transport.get_extra_info("socket")
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(slow_write_s * 1000))
-            super().connection_made(transport)
+    policy = ConnectionPolicy()
 
-    return PromptProtocol
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.timeout_keep_alive = self.policy.keep_alive_s  # type: ignore[assignment]  # a number of seconds for a timer
+        self._head_bytes = 0
+        self._head_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self.policy.slow_write_s * 1000))
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(self.policy.keep_alive_s, self.timeout_keep_alive_handler)
+        if len(self.connections) > self.policy.most + _TO_BE_TOLD:
+            transport.abort()
+        elif len(self.connections) > self.policy.most:
+            self.app = _refuser(refusal.unavailable(_too_many(self.policy.most), code="too_many_connections"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_over()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_due is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.policy.largest_head_bytes:
+                self._turn_out(_head_too_large(self.policy.largest_head_bytes))
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 0
+        self._head_due = self.loop.call_later(self.policy.head_s, self._head_is_late)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_is_over()
+        size_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size_bytes > self.policy.largest_head_bytes:
+            self.app = _refuser(_head_too_large(self.policy.largest_head_bytes))
+        super().on_headers_complete()
+
+    def _head_is_over(self) -> None:
+        due, self._head_due = self._head_due, None
+        if due is not None:
+            due.cancel()
+
+    def _head_is_late(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self._turn_out(_head_too_slow(self.policy.head_s))
+        else:  # of a request that was sent before the answer to the last one is whole
+            self._head_due = self.loop.call_later(self.policy.head_s, self._head_is_late)
+
+    def _turn_out(self, why: Refusal) -> None:
+        """An answer to what is no whole request, and the end of the connection."""
+        self._head_is_over()
+        if not self.transport.is_closing():
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.write(_answer(why))
+            self.transport.close()
+
+
+def prompt_protocol(policy: ConnectionPolicy) -> type[HttpToolsProtocol]:
+    """What a server makes one of for each connection."""
+    return type("PolicedProtocol", (PromptProtocol,), {"policy": policy})
+
+
+def _refuser(why: Refusal) -> Any:
+    """An application that says the same to everybody, once."""
+    headers = [(name.encode(), value.encode()) for name, value in _headers(why).items()]
+
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": why.status, "headers": headers})
+        await send({"type": "http.response.body", "body": why.envelope})
+
+    return refuse
+
+
+def _answer(why: Refusal) -> bytes:
+    head = "".join(f"{name}: {value}\r\n" for name, value in _headers(why).items())
+    return f"HTTP/1.1 {why.status} \r\n{head}\r\n".encode() + why.envelope
+
+
+def _headers(why: Refusal) -> dict[str, str]:
+    said = {"content-type": "application/json", "content-length": str(len(why.envelope)), "connection": "close"}
+    return {**why.headers, **said}
+
+
+def _too_many(most: int) -> str:
+    return f"This gateway has {most} connections already and takes no more at the moment."
+
+
+def _head_too_large(largest_bytes: int) -> Refusal:
+    message = f"The request line and headers are larger than {largest_bytes} bytes."
+    return refusal.bad_request(message, code="headers_too_large", status=431)
+
+
+def _head_too_slow(head_s: float) -> Refusal:
+    message = f"The request's headers did not come within {head_s:g} s."
+    return refusal.bad_request(message, code="request_timeout", status=408)
