@@ -2,7 +2,7 @@
 
     python -m loadtest.calibration --model FOLDER [--engine torch] [--out FILE]
 
-Starts a fleet of its own, asks it for half a minute, and writes a timing that `python -m loadtest.twin --timing FILE`
+Starts a fleet of its own, asks it for a minute, and writes a timing that `python -m loadtest.twin --timing FILE`
 takes.
 """
 
