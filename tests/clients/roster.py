@@ -20,7 +20,9 @@ VENV = ROOT / ".venv-clients"
 
 CHATS = frozenset({"chat", "chat_stream"})
 COMPLETIONS = frozenset({"completion", "completion_stream"})
-ALL_OF_OPENAI = CHATS | COMPLETIONS | {"chat_helper", "models", "model"}
+SEVERAL = frozenset({"several"})
+"""No verb: whether the client hands out all answers where several were asked for."""
+ALL_OF_OPENAI = CHATS | COMPLETIONS | SEVERAL | {"chat_helper", "models", "model"}
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -80,7 +82,7 @@ ALL = (
     *AT_HAND,
     Client("openai-node", ["node", str(ROOT / "tests/clients/speakers/openai_node.mjs")], ALL_OF_OPENAI, VENV / "node"),
     _python("langchain-openai", "langchain_sdk", CHATS | COMPLETIONS, _ELSEWHERE),
-    _python("litellm", "litellm_sdk", CHATS | COMPLETIONS, _ELSEWHERE),
+    _python("litellm", "litellm_sdk", CHATS | COMPLETIONS | SEVERAL, _ELSEWHERE),
     _python("schemathesis", "schemathesis_cli", frozenset({"fuzz"}), _ELSEWHERE),
 )
 

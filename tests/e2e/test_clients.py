@@ -104,6 +104,50 @@ def test_cut_at_max_tokens(client: Client, place: Place) -> None:
         assert (said.text, said.finishes) == (place.marker[:2], ["length"])
 
 
+@speaks("completion", "completion_stream")
+@pytest.mark.parametrize("verb", ["completion", "completion_stream"])
+def test_completion(client: Client, place: Place, verb: str) -> None:
+    said = place.ask(client, verb, prompt="Once upon a time ", max_tokens=32)
+    assert said.answer
+    assert said.text == place.marker
+    if client.is_openai:
+        by_ids = place.ask(client, verb, prompt=place.ids("Once upon a time "), max_tokens=4)
+        assert (by_ids.text, by_ids.finishes, by_ids.models) == (place.marker[:4], ["length"], {place.alias})
+
+
+@speaks("chat", "chat_stream", "several")
+@pytest.mark.parametrize("verb", ["chat", "chat_stream"])
+def test_several_answers(client: Client, place: Place, verb: str) -> None:
+    said = place.ask(client, verb, messages=HELLO, n=3)
+    assert said.answer
+    assert (said.texts, set(said.finishes)) == ([place.marker] * 3, {"stop"})
+    if client.is_openai:  # others tell one reason for all
+        assert len(said.finishes) == 3
+
+
+@speaks("chat", "chat_stream")
+@pytest.mark.parametrize("verb", ["chat", "chat_stream"])
+def test_log_probabilities(client: Client, place: Place, verb: str) -> None:
+    said = place.ask(client, verb, messages=HELLO, logprobs=True, top_logprobs=2)
+    assert said.text == place.marker
+    assert "".join(token["token"] for token in said.logprobs[: len(place.marker)]) == place.marker
+    for token in said.logprobs:
+        first, second = token["top_logprobs"]
+        assert 0 >= token["logprob"] == first["logprob"] >= second["logprob"]
+        assert bytes(token["bytes"]).decode() == token["token"] == first["token"]
+
+
+@speaks("chat")
+def test_bias_and_penalties(client: Client, place: Place) -> None:
+    [often], [seldom] = place.ids("Z"), place.ids("Y")
+    asked: dict[str, Any] = {"model": place.base, "messages": HELLO, "max_tokens": 6}
+    asked["logit_bias"] = {str(often): 100, str(seldom): 97}
+    assert place.ask(client, "chat", **asked).text == "Z" * 6
+    for penalty in ("frequency_penalty", "presence_penalty"):
+        assert set(place.ask(client, "chat", **asked, **{penalty: 2}).text) <= {"Z", "Y"}
+    assert "Y" in place.ask(client, "chat", **asked, frequency_penalty=2).text
+
+
 # -- exceptions ----------------------------------------------------------------------------------------
 
 
