@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from services.gateway.core import refusal
 from services.gateway.core.directory import Caller, Listed
+from services.gateway.core.openapi.document import openapi
 from services.gateway.core.refusal import Refusal
 from services.gateway.io.door import Door
 from services.gateway.io.generation_route import GenerationRoute
@@ -24,6 +25,7 @@ def application(door: Door, routes: Mapping[str, GenerationRoute], metrics: Metr
     for path, route in routes.items():
         app.router.routes.append(Route(path, route, methods=["POST"]))
     _add_models(app, door)
+    _add_description(app)
     _add_probes(app, door, metrics)
     _add_errors(app)
     return app
@@ -46,6 +48,14 @@ def _add_models(app: FastAPI, door: Door) -> None:
             if listed.name == name:
                 return _json(_model(listed))
         return _refused(refusal.model_not_found(name))
+
+
+def _add_description(app: FastAPI) -> None:
+    described = openapi()
+
+    @app.get("/openapi.json")
+    async def description() -> Response:
+        return Response(described, media_type="application/json")
 
 
 def _add_probes(app: FastAPI, door: Door, metrics: Metrics) -> None:

@@ -28,7 +28,7 @@ def _message(at: str, item: Any) -> ChatMessage:
     if role not in ROLES:
         message = f"`{at}.role` must be one of {', '.join(ROLES)}, not {shown(role)}."
         raise Defect(message, f"{at}.role", "invalid_value")
-    if item.get("function_call"):
+    if item.get("function_call") is not None:
         raise Defect(f"`{at}.function_call` is not supported.", f"{at}.function_call", "unsupported_parameter")
     if name is not None and not isinstance(name, str):
         raise Defect(f"`{at}.name` must be a string, not {shown(name)}.", f"{at}.name", "invalid_type")
@@ -61,19 +61,20 @@ def _part(at: str, part: Any) -> str:
 
 def _calls(at: str, role: str, value: Any) -> str:
     """Nothing but what OpenAI defines goes on."""
-    if not value:
+    if value is None:
         return ""
     if role != "assistant":
         raise Defect(f"`{at}` belongs to messages of the assistant.", at, "invalid_value")
     if not isinstance(value, list):
         raise Defect(f"`{at}` must be a list, not {shown(value)}.", at, "invalid_type")
-    return msgspec.json.encode([_call(f"{at}[{index}]", item) for index, item in enumerate(value)]).decode()
+    calls = [_call(f"{at}[{index}]", item) for index, item in enumerate(value)]
+    return msgspec.json.encode(calls).decode() if calls else ""
 
 
 def _call(at: str, item: Any) -> dict[str, Any]:
     call = mapping(item, at)
-    if call.get("type", "function") != "function":
-        message = f"`{at}.type` must be function, not {shown(call['type'])}."
+    if (kind := call.get("type")) not in (None, "function"):
+        message = f"`{at}.type` must be function, not {shown(kind)}."
         raise Defect(message, f"{at}.type", "unsupported_parameter")
     function = mapping(call.get("function"), f"{at}.function")
     named = {name: text(function, name, f"{at}.function") for name in ("name", "arguments")}

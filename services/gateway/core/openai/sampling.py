@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from services.gateway.core.fields import Defect, flag, integer, is_integer, mapping, number, required, shown
@@ -12,7 +13,9 @@ MOST_STOPS = 4
 MOST_BIASED = 1_024
 LARGEST_BIAS = 100.0
 LARGEST_TOKENS = (1 << 31) - 1
+TOKEN_ID_PATTERN = "^[0-9]{1,9}$"
 _INT64 = 1 << 63
+_TOKEN_ID = re.compile(TOKEN_ID_PATTERN, re.ASCII)
 
 
 def read_sampling(fields: dict[str, Any], max_tokens: int | None) -> Sampling:
@@ -96,6 +99,6 @@ def _logit_bias(value: Any) -> dict[int, float]:
 
 
 def _token_id(name: str) -> int:
-    if not (name.isascii() and name.isdigit()) or len(name) > 10 or int(name) > LARGEST_TOKENS:
+    if not _TOKEN_ID.fullmatch(name):
         raise Defect(f"`logit_bias` names tokens by their ids, not {shown(name)}.", "logit_bias", "invalid_value")
     return int(name)

@@ -70,7 +70,7 @@ def _function(at: str, tool: dict[str, Any]) -> dict[str, Any]:
     at = f"{at}.function"
     given = {name: value for name, value in mapping(tool.get("function"), at).items() if value is not None}
     name = text(given, "name", at)
-    if not _NAME.match(name):
+    if not _NAME.fullmatch(name):
         message = f"`{at}.name` must be 1 to 64 of A-Z a-z 0-9 _ -, not {shown(name)}."
         raise Defect(message, f"{at}.name", "invalid_value")
     function: dict[str, Any] = {"name": name}
