@@ -25,6 +25,11 @@ VLLM_WARNINGS := -W "ignore:Unclosed context:ResourceWarning"
 CLIENTS_VENV := .venv-clients
 CLIENTS_LOCK := infra/lock/clients.lock
 CLIENTS_INSTALLED := $(CLIENTS_VENV)/.installed
+# Front doors that ours is compared with, a venv each; nginx comes from Debian (`apt install nginx-light`).
+PEERS_FOLDER := .lorafleet/peers
+PEERS_KNOWN := litellm sglang-router vllm-router
+COMMA := ,
+PEERS_ASKED = $(if $(PEERS),$(filter $(PEERS_KNOWN),$(subst $(COMMA), ,$(PEERS))),$(PEERS_KNOWN))
 PROMTOOL := $(VENV)/bin/promtool
 PYTEST := OMP_NUM_THREADS=1 $(PYTHON) -m pytest
 
@@ -193,10 +198,16 @@ bench-routing: $(INSTALLED) ## how long a gateway takes to choose among 200 repl
 	@$(PYTHON) -m loadtest.routing_bench
 
 .PHONY: bench-gateway
-bench-gateway: $(INSTALLED) ## our front door beside others, into reports/gateway.json; PEERS=ours,nginx PARTS=open40,flood,req1,few,many
+bench-gateway: $(INSTALLED) $(PEERS_ASKED:%=$(PEERS_FOLDER)/%/.installed) ## our front door beside others, into reports/gateway.json; PEERS=ours,nginx PARTS=open40,flood,req1,few,many
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m loadtest.gateway_bench --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")" \
 	  $(if $(PEERS),--peers $(PEERS)) $(if $(PARTS),--parts $(PARTS)) $(if $(QUIET_S),--quiet-s $(QUIET_S))
+
+$(PEERS_FOLDER)/%/.installed: infra/lock/peers/%.lock
+	@echo "set-up: $(@D) with the $$(wc -l < $<) packages of $<"
+	@python3.11 -m venv $(@D)
+	@$(@D)/bin/python $(PIP) install --requirement $<
+	@touch $@
 
 .PHONY: lifecycle-demo
 lifecycle-demo: $(INSTALLED) ## versions, gate, canary, rollback, and a move to another base, told on a fleet of its own

@@ -1,0 +1,30 @@
+"""Steps that begin at moments which are known beforehand: those of several replicas in one process would otherwise
+fall into step with each other, and what comes at once from all of them is nobody's traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from services.replica_worker.engine.timed.engine import TimedEngine
+from services.replica_worker.engine.timed.policy import TimedPolicy
+
+
+def until_step_s(now_s: float, step_s: float, offset: float) -> float:
+    """How long until the next moment that is a whole number of steps, and a share of one, after the clock's start."""
+    if not step_s:
+        return 0.0
+    return step_s - (now_s - offset * step_s) % step_s
+
+
+class SteppedEngine(TimedEngine):
+    """A timed engine whose steps end at the moments of a grid, this share of a step after everybody else's."""
+
+    def __init__(self, policy: TimedPolicy, offset: float) -> None:
+        super().__init__(policy)
+        self._step_s, self._offset = policy.step_s, offset
+
+    async def _step(self) -> None:
+        pieces = self._schedule.begin_step()
+        await asyncio.sleep(until_step_s(time.monotonic(), self._step_s, self._offset))
+        self._desk.deliver([(sequence, self._outcome(sequence)) for sequence in self._schedule.advance(pieces)])
