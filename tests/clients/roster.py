@@ -15,6 +15,7 @@ import pytest
 from tests.clients.said import Said
 
 ROOT = Path(__file__).parent.parent.parent
+SPEAKERS = Path(__file__).parent / "speakers"
 VENV = ROOT / ".venv-clients"
 """Made by `make contract-clients`: Python's clients, and node's in `node`."""
 
@@ -22,7 +23,17 @@ CHATS = frozenset({"chat", "chat_stream"})
 COMPLETIONS = frozenset({"completion", "completion_stream"})
 SEVERAL = frozenset({"several"})
 """No verb: whether the client hands out all answers where several were asked for."""
+PAGE = frozenset({"page"})
+"""Nor is this: whether docs/clients.md has a snippet for it."""
 ALL_OF_OPENAI = CHATS | COMPLETIONS | SEVERAL | {"chat_helper", "models", "model"}
+
+_ENVIRON = {
+    **os.environ,
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LANGSMITH_TRACING": "false",
+    "PYTHONWARNINGS": "ignore",
+}
+"""They call nobody but the gateway."""
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -54,17 +65,24 @@ class Client:
             raise EOFError(f"{self.name} ended with {process.wait()}")
         return Said(**json.loads(line))
 
+    def run(self, program: str, environ: dict[str, str]) -> str:
+        """What a program of its language prints. Raises CalledProcessError."""
+        interpreter = self._argv[0]
+        argv = [interpreter, "--input-type=module", "-e"] if interpreter == "node" else [interpreter, "-c"]
+        run = subprocess.run(
+            [*argv, program], cwd=self._folder, env={**_ENVIRON, **environ}, check=True, text=True, capture_output=True
+        )
+        return run.stdout
+
     def hang_up(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.communicate(timeout=30)
 
     def _start(self) -> subprocess.Popen[str]:
-        quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false", "PYTHONWARNINGS": "ignore"}
         return subprocess.Popen(
-            self._argv, cwd=self._folder, env={**os.environ, **quiet}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            self._argv, cwd=self._folder, env=_ENVIRON, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
 
 
 def _python(name: str, module: str, verbs: frozenset[str], python: str = sys.executable) -> Client:
@@ -72,7 +90,7 @@ def _python(name: str, module: str, verbs: frozenset[str], python: str = sys.exe
 
 
 AT_HAND = (
-    _python("openai-python", "openai_python", ALL_OF_OPENAI),
+    _python("openai-python", "openai_python", ALL_OF_OPENAI | PAGE),
     _python("openai-python-async", "openai_python_async", ALL_OF_OPENAI),
 )
 """In the environment that the tests themselves run in."""
@@ -80,9 +98,9 @@ AT_HAND = (
 _ELSEWHERE = str(VENV / "bin" / "python")
 ALL = (
     *AT_HAND,
-    Client("openai-node", ["node", str(ROOT / "tests/clients/speakers/openai_node.mjs")], ALL_OF_OPENAI, VENV / "node"),
-    _python("langchain-openai", "langchain_sdk", CHATS | COMPLETIONS, _ELSEWHERE),
-    _python("litellm", "litellm_sdk", CHATS | COMPLETIONS | SEVERAL, _ELSEWHERE),
+    Client("openai-node", ["node", str(SPEAKERS / "openai_node.mjs")], ALL_OF_OPENAI | PAGE, VENV / "node"),
+    _python("langchain-openai", "langchain_sdk", CHATS | COMPLETIONS | PAGE, _ELSEWHERE),
+    _python("litellm", "litellm_sdk", CHATS | COMPLETIONS | SEVERAL | PAGE, _ELSEWHERE),
     _python("schemathesis", "schemathesis_cli", frozenset({"fuzz"}), _ELSEWHERE),
 )
 

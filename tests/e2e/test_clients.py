@@ -14,12 +14,13 @@ from openai import OpenAI
 from tokenizers import Tokenizer
 
 from infra.local.temporary import TemporaryFleet
-from tests.clients.roster import Client, each_client, hang_up, speaks
+from tests.clients.roster import ROOT, Client, each_client, hang_up, speaks
 from tests.clients.said import Said
 from tests.support.asking import wait_answers
 from tests.support.pipeline import Pipeline
 
 HELLO = [{"role": "user", "content": "Hello, who are you?"}]
+PAGE = ROOT / "docs" / "clients.md"
 LARGEST_BODY_BYTES = 8 << 20
 
 pytest_generate_tests = each_client
@@ -54,6 +55,14 @@ def place(
     tokenizer = Tokenizer.from_file(str(model_folder / "tokenizer.json"))
     base = str(pipeline.base["name"])
     return Place(url=fleet.connection.url, key=acme.api_key, alias=alias, marker=marker, base=base, tokenizer=tokenizer)
+
+
+@speaks("page")
+def test_the_page_of_clients(client: Client, place: Place) -> None:
+    heading = f"\n## {client.name}\n"
+    snippet = PAGE.read_text().partition(heading)[2].partition("```")[2].partition("```")[0].partition("\n")[2]
+    environ = {"LORAFLEET_URL": place.url, "LORAFLEET_API_KEY": place.key}
+    assert client.run(snippet.replace("acme/terse:prod", place.alias), environ) == place.marker + "\n"
 
 
 # -- answers -------------------------------------------------------------------------------------------
