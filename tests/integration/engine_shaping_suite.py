@@ -1,7 +1,9 @@
-"""What engines with a model do about penalties, bias, log probabilities: to the row that asks, and to no other."""
+"""What engines with a model do about penalties, bias, log probabilities and schemas, and to no other row."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 from collections import Counter
 from typing import Any
@@ -10,10 +12,17 @@ import msgspec
 import pytest
 
 from services.replica_worker.engine.port import EngineRequest
-from services.replica_worker.engine.shaping import Logprobs, Shaping
+from services.replica_worker.engine.shaping import GrammarUnusable, Logprobs, Shaping
 from tests.support.engine_subject import Subject, crowd, prompt_of, sampled
 from tests.support.token_log import greedy
 
+COUNT = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["ab", "cd"]}, "count": {"type": "integer", "minimum": 0, "maximum": 999}},
+    "required": ["kind", "count"],
+    "additionalProperties": False,
+}
+LISTED = {"type": "array", "items": {"type": "boolean"}, "minItems": 3, "maxItems": 3}
 PENALTIES = Shaping(frequency_penalty=1.5, presence_penalty=0.5, logit_bias={40: 1.0, 41: -100.0}, top_logprobs=5)
 LISTENING = Shaping(top_logprobs=4)
 
@@ -26,6 +35,18 @@ def told(subject: Subject, request_id: str) -> list[Logprobs]:
     heard = [token.logprobs for token in subject.log.tokens[request_id]]
     assert None not in heard
     return [each for each in heard if each is not None]
+
+
+async def under(subject: Subject, schema: dict[str, Any], request: EngineRequest, **more: Any) -> EngineRequest:
+    grammar = await subject.engine.understand(json.dumps(schema))
+    return shaped(request, Shaping(grammar=grammar, **more), max_tokens=200, ignore_eos=False)
+
+
+def text_of(answer: list[int]) -> str:
+    """Of the tiny model's tokens, which are the bytes of printing characters in order, and a few others."""
+    characters = [*range(0x21, 0x7F)]
+    spelled = {3 + at: chr(byte) for at, byte in enumerate(characters)}
+    return "".join(spelled.get(token_id, " ") for token_id in answer[:-1])
 
 
 class ShapingCases:
@@ -106,3 +127,60 @@ class ShapingCases:
         assert alone[1::2] != plain[1::2]
         heard = [subject.log.tokens[each.request_id][0].logprobs is not None for each in requests]
         assert heard == [each.shaping is not None for each in requests]
+
+    @pytest.mark.parametrize("temperature", [0.0, 1.3])
+    async def test_an_answer_under_a_schema_is_json_of_it_and_ends(self, subject: Subject, temperature: float) -> None:
+        requests = [
+            await under(
+                subject, COUNT, sampled(f"r{seed}", seed, temperature=temperature, prompt_token_ids=prompt_of(seed))
+            )
+            for seed in range(8)
+        ]
+        answers = await subject.answers(*requests)
+        for request, answer in zip(requests, answers, strict=True):
+            assert subject.log.last(request.request_id).finish == "stop"
+            assert answer[-1] in subject.info.eos_token_ids
+            said = json.loads(text_of(answer))
+            assert said["kind"] in ("ab", "cd")
+            assert 0 <= said["count"] <= 999
+        assert temperature == 0.0 or len({text_of(answer) for answer in answers}) > 1
+
+    async def test_a_short_limit_cuts_the_json(self, subject: Subject) -> None:
+        request = await under(subject, COUNT, sampled("r", 1))
+        (whole,) = await subject.answers(request)
+        (cut,) = await subject.answers(msgspec.structs.replace(request, request_id="cut", max_tokens=5))
+        assert cut == whole[:5]
+        assert subject.log.last("cut").finish == "length"
+
+    @pytest.mark.parametrize("cut", [1, 9])
+    async def test_a_schema_is_followed_on_from_what_the_other_replica_produced(
+        self, subject: Subject, cut: int
+    ) -> None:
+        request = await under(subject, COUNT, sampled("whole", 3), frequency_penalty=0.5, top_logprobs=2)
+        (whole,) = await subject.answers(request)
+        there = {"prompt_token_ids": prompt_of(1) + tuple(whole[:cut]), "first_position": cut}
+        (tail,) = await subject.answers(msgspec.structs.replace(request, request_id="rest", **there))
+        assert tail == whole[cut:]
+        assert all(math.isfinite(each.chosen) for each in told(subject, "rest"))
+        foreign = {"prompt_token_ids": prompt_of(1) + prompt_of(2, 3), "first_position": 3}
+        error = await subject.error_of(msgspec.structs.replace(request, request_id="foreign", **foreign))
+        assert error == "what was produced so far does not follow the JSON schema"
+
+    async def test_a_schema_holds_its_own_row_alone(self, subject: Subject) -> None:
+        requests = [
+            request if at % 3 == 0 else await under(subject, (COUNT, LISTED)[at % 3 - 1], request)
+            for at, request in enumerate(crowd(9, 0))
+        ]
+        alone = [
+            (await subject.answers(msgspec.structs.replace(each, request_id=f"alone-{at}")))[0]
+            for at, each in enumerate(requests)
+        ]
+        subject.log.tokens.clear()
+        assert await subject.answers(*requests) == alone
+        assert [json.loads(text_of(answer)) for answer in alone[2::3]] != []
+
+    async def test_a_schema_is_understood_or_refused_before_it_is_used(self, subject: Subject) -> None:
+        with pytest.raises(GrammarUnusable, match="Invalid type"):
+            await subject.engine.understand('{"type": "wishes"}')
+        one, other = await asyncio.gather(*(subject.engine.understand(json.dumps(each)) for each in (COUNT, LISTED)))
+        assert [json.loads(each.json_schema) for each in (one, other)] == [COUNT, LISTED]

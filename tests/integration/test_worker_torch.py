@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from shared.messages.desired import AdapterRecord
 from shared.messages.operations import EvaluateAdapter, Evaluation
 from shared.runtime.clock import SystemClock
 from tests.support.random_adapter import ALL_TARGETS, RandomAdapter, write_adapter
-from tests.support.replica import REPLICA_ID, Rig, rig
+from tests.support.replica import REPLICA_ID, Rig, refused, rig
 from tests.support.replica_operations import load, unload
 from tests.support.tiny_model import tiny_model_once
 
@@ -108,3 +109,27 @@ async def test_c17_a_hundred_loads_and_unloads_leave_the_base_as_it_was(replica:
     assert replica.replica.loader.ram.budget.used_bytes == 0
     assert replica.replica.loader.disk.budget.used_bytes == 0
     assert await tokens(replica, "after", None) == before
+
+
+async def test_an_answer_under_a_schema_is_json_wherever_it_goes_on(replica: Rig) -> None:
+    """Also with log probabilities, and when half of it came from another replica."""
+    closed = {"type": "object", "additionalProperties": False}
+    schema = {**closed, "properties": {"n": {"enum": [12, 34]}}, "required": ["n"]}
+    request = replica.request("whole", max_tokens=120)
+    sampling = msgspec.structs.replace(request.sampling, json_schema=json.dumps(schema), top_logprobs=2)
+    heard = await replica.caller.run(msgspec.structs.replace(request, sampling=sampling))
+    assert heard.finish is not None, heard.answers
+    assert heard.finish.reason == "stop"
+    assert json.loads(heard.text)["n"] in (12, 34)
+    assert all(len(chunk.logprobs) == len(chunk.token_ids) for chunk in heard.chunks)
+    half = msgspec.structs.replace(request, request_id="half", produced_token_ids=heard.token_ids[:7])
+    rest = await replica.caller.run(msgspec.structs.replace(half, sampling=sampling))
+    assert rest.token_ids == heard.token_ids[7:]
+
+
+async def test_a_schema_that_cannot_be_followed_is_refused_with_the_reason(replica: Rig) -> None:
+    request = replica.request("r")
+    sampling = msgspec.structs.replace(request.sampling, json_schema='{"type": "wishes"}')
+    told = refused(await replica.caller.run(msgspec.structs.replace(request, sampling=sampling)))
+    assert (told.code, told.elsewhere) == ("invalid_request", False)
+    assert told.message == "The JSON schema cannot be followed: Invalid type: wishes."

@@ -2,7 +2,8 @@
 
 The worker owns text (tokenizer, chat template, stop strings), tiers and slots; an engine owns the
 model, the KV cache and the batch. They exchange token ids and slot numbers, never strings or paths
-from a request. Implementations: `torch` (reference), `timed` (no model). Every one of them passes
+from a request; a JSON schema is understood first, and then named by what that gave. Implementations:
+`torch` (reference), `vllm` (production), `timed` (no model). Every one of them passes
 `tests/integration/engine_suite.py`.
 """
 
@@ -14,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from services.replica_worker.engine.shaping import Logprobs, Shaping
+from services.replica_worker.engine.shaping import Grammar, Logprobs, Shaping
 
 BASE_SLOT = -1
 """The slot number of a request for the base model: no adapter is applied."""
@@ -159,6 +160,12 @@ class Engine(Protocol):
         """Make the slot's weights zero; nothing that was computed with them is found by a later request.
 
         Idempotent. Raises ValueError as `load` does.
+        """
+
+    async def understand(self, json_schema: str) -> Grammar:
+        """What a request has to name for its answer to follow the schema. Steps go on meanwhile.
+
+        Raises GrammarUnusable for a schema that this engine cannot follow, or not cheaply enough.
         """
 
     def submit(self, request: EngineRequest) -> None:

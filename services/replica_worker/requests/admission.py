@@ -13,6 +13,7 @@ from services.replica_worker.core.pace import TurnedAway
 from services.replica_worker.core.row_pace import Forecast
 from services.replica_worker.core.tokens import LONGEST_RETRY_S, TooLong, fit
 from services.replica_worker.engine.port import EngineRequest
+from services.replica_worker.engine.shaping import Grammar, GrammarUnusable
 from services.replica_worker.means import Means
 from services.replica_worker.requests.answer_text import AnswerText
 from services.replica_worker.requests.dispatch import Dispatcher
@@ -106,6 +107,7 @@ class Admission:
         if isinstance(budget, TooLong):
             raise RefusedHere(Refusal(code="context_length_exceeded", reason=budget.reason, elsewhere=False))
         running.prompt_token_ids = prompt
+        running.grammar = await self._grammar(request.sampling.json_schema)
         running.answer_tokens_limit = budget.max_tokens
         running.text = self._text(request)
         self._by.promises.make(request.request_id, running.promised)
@@ -152,6 +154,12 @@ class Admission:
         if not prompt:
             raise RefusedHere(_invalid("the prompt has no tokens"))
         return prompt
+
+    async def _grammar(self, json_schema: str) -> Grammar | None:
+        try:
+            return await self._by.watch.engine.understand(json_schema) if json_schema else None
+        except GrammarUnusable as error:
+            raise RefusedHere(_invalid(str(error))) from error
 
     def _text(self, request: GenerateRequest) -> AnswerText:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
@@ -40,6 +40,7 @@ def expected(row: torch.Tensor, shaping: Shaping, produced: list[int]) -> torch.
     return torch.tensor(moved)
 
 
+@settings(max_examples=25)
 @given(produced=TOKENS, chosen=TOKENS, frequency=st.floats(-2, 2), presence=st.floats(-2, 2))
 def test_the_row_is_that_of_the_formula_whoever_produced_what(
     produced: list[int], chosen: list[int], frequency: float, presence: float

@@ -117,3 +117,8 @@ async def test_tools_that_cannot_be_shown_to_the_model_are_refused(
 
 async def test_no_tools_are_no_tools(replica: Rig) -> None:
     assert (await replica.caller.run(replica.request("r", tools="[]"))).finish is not None
+
+
+async def test_an_engine_without_a_model_follows_no_schema(replica: Rig) -> None:
+    told = await refusal(replica, asking(replica, json_schema='{"type": "object"}'))
+    assert told.message == "This replica runs no model, so its answers follow no JSON schema."

@@ -27,6 +27,7 @@ from services.replica_worker.engine.port import (
 )
 from services.replica_worker.engine.schedule import Schedule, SchedulePolicy
 from services.replica_worker.engine.sequence import Sequence
+from services.replica_worker.engine.shaping import Grammar, GrammarUnusable
 
 from .adapter import TimedAdapter, read_adapter
 from .policy import TimedPolicy
@@ -78,6 +79,9 @@ class TimedEngine:
             former = self._empty(slot)
             if former:
                 self._schedule.forget(former)
+
+    async def understand(self, json_schema: str) -> Grammar:
+        raise GrammarUnusable("this replica runs no model, so its answers follow no JSON schema")
 
     def submit(self, request: EngineRequest) -> None:
         """Raises ValueError for an id that is live; any other refusal comes as an error token."""

@@ -8,6 +8,7 @@ import msgspec
 import torch
 
 from services.replica_worker.engine.blocks import BLOCK_TOKENS, blocks_for
+from services.replica_worker.engine.grammar import Grammars
 from services.replica_worker.engine.port import EngineFailed, EngineInfo
 from services.replica_worker.engine.schedule import BRIEF_ROWS, MOST_BRIEF_TOKENS, Schedule, SchedulePolicy
 from shared.base_model import base_model_hash
@@ -38,6 +39,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     kernels: Kernels
     slots: AdapterSlots
     stepper: Stepper
+    grammars: Grammars
     kv_bytes_per_token: int
 
 
@@ -87,6 +89,7 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
         kernels=kernels,
         slots=slots,
         stepper=Stepper(runner, cache, _schedule(info, policy, sizes.blocks)),
+        grammars=Grammars(folder, info.vocabulary_size, info.eos_token_ids),
         kv_bytes_per_token=bytes_per_token(sizes.config, sizes.dtype),
     )
 

@@ -24,6 +24,7 @@ from services.replica_worker.engine.port import (
     Probe,
 )
 from services.replica_worker.engine.sequence import Sequence
+from services.replica_worker.engine.shaping import Grammar
 
 from .adapter import read_file
 from .build import Parts, build
@@ -79,6 +80,9 @@ class TorchEngine:
     async def clear(self, slot: int) -> None:
         """Raises ValueError, and changes nothing, if a request is on the slot."""
         await self._write(slot, None)
+
+    async def understand(self, json_schema: str) -> Grammar:
+        return await self._started().grammars.understand(json_schema)
 
     def submit(self, request: EngineRequest) -> None:
         """Raises ValueError for an id that is live; any other refusal comes as an error token."""

@@ -1,4 +1,4 @@
-"""One answer's penalties, bias and log probabilities, on the device that computes its logits.
+"""One answer's penalties, bias, log probabilities and grammar, on the device that computes its logits.
 
 Nothing here knows of a batch: what a request asks for touches a copy of its own row.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
+import numpy as np
 import torch
 
+from services.replica_worker.engine.grammar import Compiled, Matcher
 from services.replica_worker.engine.shaping import Logprobs, Shaping
 
 Pick = Callable[[torch.Tensor], int]
 
 
 class Shaped:
-    """`produced` is the answer so far, wherever it was computed: another replica's tokens count as its own."""
+    """`produced` is the answer so far, wherever it was computed: another replica's tokens count as its own. Every
+    method raises GrammarLost when the answer cannot go on under its schema."""
 
     def __init__(self, shaping: Shaping, produced: Sequence[int], vocabulary_size: int, device: torch.device) -> None:
         self._shaping = shaping
@@ -26,16 +29,24 @@ class Shaped:
         if self._penalised or shaping.logit_bias:
             self._shift = torch.zeros(vocabulary_size, device=device)
             self._put(shaping.logit_bias)
+        self._matcher = _matcher(shaping, produced)
         self._note(produced)
 
     def choose(self, logits: torch.Tensor, pick: Pick) -> tuple[int, Logprobs | None]:
         """The next token by `pick` of the shaped row, and what is to be heard of it. `logits` [vocabulary] of any dtype
         stay as they are."""
         row = logits.float() if self._shift is None else logits.float() + self._shift
-        token_id = pick(row)
+        token_id = pick(row) if self._matcher is None else self._pick_allowed(self._matcher, row, pick)
         self._note((token_id,))
         top = self._shaping.top_logprobs
         return token_id, None if top is None else logprobs_of(row, token_id, top)
+
+    def _pick_allowed(self, matcher: Matcher, row: torch.Tensor, pick: Pick) -> int:
+        bits = np.unpackbits(np.frombuffer(matcher.allowed(), np.uint8), count=len(row), bitorder="little")
+        forbidden = torch.from_numpy(bits == 0).to(row.device)
+        token_id = pick(row.masked_fill(forbidden, -torch.inf))
+        matcher.take(token_id)
+        return token_id
 
     def _note(self, token_ids: Sequence[int]) -> None:
         if self._penalised and token_ids:
@@ -53,6 +64,13 @@ class Shaped:
         asked, count = self._shaping, self._counts[token_id]
         penalty = asked.frequency_penalty * count + asked.presence_penalty * (count > 0)
         return asked.logit_bias.get(token_id, 0.0) - penalty
+
+
+def _matcher(shaping: Shaping, produced: Sequence[int]) -> Matcher | None:
+    if shaping.grammar is None:
+        return None
+    assert isinstance(shaping.grammar, Compiled), "another engine's"
+    return shaping.grammar.begin(produced)
 
 
 def logprobs_of(row: torch.Tensor, token_id: int, top: int) -> Logprobs:

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from services.replica_worker.engine.batch import Piece
+from services.replica_worker.engine.grammar import GrammarLost
 from services.replica_worker.engine.port import EngineFailed, Probe, StepToken
 from services.replica_worker.engine.schedule import Schedule
 from services.replica_worker.engine.sequence import Outcome, Sequence
@@ -71,7 +72,10 @@ class Stepper:
         if not finite:
             return self.schedule.fail(sequence, "the model's output is not finite")
         if (shaping := sequence.request.shaping) is not None:
-            return self.schedule.accept(sequence, *self._choose_shaped(sequence, shaping, logits))
+            try:
+                return self.schedule.accept(sequence, *self._choose_shaped(sequence, shaping, logits))
+            except GrammarLost as error:
+                return self.schedule.fail(sequence, str(error))
         return self.schedule.accept(sequence, _choose(sequence, logits, greedy))
 
     def _choose_shaped(self, sequence: Sequence, shaping: Shaping, logits: torch.Tensor) -> tuple[int, Logprobs | None]:
