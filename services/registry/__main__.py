@@ -45,7 +45,8 @@ from services.registry.registration.hindrances import Hindrances
 from services.registry.registration.lost_bytes import LostBytes
 from services.registry.registration.registrations import Registrations
 from services.registry.registration.resumption import Resumption
-from services.registry.registration.uploads import Uploads
+from services.registry.registration.unclaimed import Unclaimed
+from services.registry.registration.uploads import Incoming, Uploads
 from services.registry.registration.verifications import Verifications
 from services.registry.relay import Relay
 from services.registry.settings import PREFIX, Settings
@@ -75,7 +76,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> Assembly:
     """Raises SettingsError for a URL that names nothing."""
     database, store, meters = _database(settings), _store(settings), Meters(metrics)
-    fleet, (sources, uploads) = Fleet(bus, policies.fleet(settings)), _incoming(settings, store, clock)
+    fleet, (sources, uploads) = Fleet(bus, policies.fleet(settings)), _incoming(settings, database, store, clock)
     verifications = Verifications(database, sources, clock, policies.registration(settings), meters)
     registrations = Registrations(database, verifications, clock, policies.registration(settings), meters)
     verdicts, hindrances = Verdicts(database, clock, meters, policies.verdicts(settings)), Hindrances()
@@ -119,9 +120,14 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         *_guarding(settings, database, fleet, aliasing, clock),
         periodically(clock, settings.migration_sweep_s, moves.sweep.turn),
         *_counting(intake, Traffic(bus, database, clock), clock),
-        periodically(clock, PRUNE_UPLOADS_S, uploads.prune),
+        *_receiving(uploads, clock),
     )
     return Assembly(registry=registry, parts=parts, door=build_door(registry))
+
+
+def _receiving(uploads: Uploads, clock: Clock) -> tuple[Part, ...]:
+    """What takes uploads, and forgets those that nobody came back for."""
+    return uploads, periodically(clock, PRUNE_UPLOADS_S, uploads.prune)
 
 
 def _telling(settings: Settings, relay: Relay, clock: Clock) -> tuple[Part, ...]:
@@ -176,11 +182,13 @@ def _store(settings: Settings) -> ObjectStore:
         raise SettingsError(f"{PREFIX}STORE_URL does not fit: {error}") from error
 
 
-def _incoming(settings: Settings, store: ObjectStore, clock: Clock) -> tuple[WeightsSources, Uploads]:
+def _incoming(
+    settings: Settings, database: Database, store: ObjectStore, clock: Clock
+) -> tuple[WeightsSources, Uploads]:
     """What takes weights in: announced where they lie, or sent."""
-    inspected, drafts = Inspected(store), Drafts(policies.drafts_folder(settings))
-    sources = WeightsSources(store, inspected, settings.weights_from, _buckets(settings))
-    return sources, Uploads(store, inspected, drafts, clock, policies.uploads(settings))
+    incoming = Incoming(store=store, inspected=Inspected(), drafts=Drafts(policies.drafts_folder(settings)))
+    sources = WeightsSources(store, incoming.inspected, settings.weights_from, _buckets(settings))
+    return sources, Uploads(incoming, Unclaimed(database, store, clock), clock, policies.uploads(settings))
 
 
 def _buckets(settings: Settings) -> dict[str, ObjectStore]:

@@ -64,16 +64,6 @@ class FileStore:
             await outside.forget(file)
         return size_bytes
 
-    async def move(self, key: str, to: str, digest: str) -> None:
-        """See ObjectStore. At every moment there is the object under one of the two."""
-        place, target = self._place(key), self._place(to)
-        try:
-            await self._sync(place_for_good, place, target)
-        except FileNotFoundError as error:
-            raise ObjectMissing(f"there is no object {key}") from error
-        except OSError as error:
-            raise StoreUnavailable(f"object {key} cannot be moved: {error}") from error
-
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """See ObjectStore. A store whose folder is gone is unavailable: its objects are not known missing."""
         file = await opened(partial(self._open, key, start))

@@ -49,11 +49,6 @@ class ObjectStore(Protocol):
         However this ends, the file is left alone from then on. Raises DigestMismatch, StoreUnavailable; the file is
         still there then."""
 
-    async def move(self, key: str, to: str, digest: str) -> None:
-        """The object, which has this digest, under another key; without a copy if the store can. Readers who look
-        under `key` first and then under `to` find it, also after a failure. Raises ObjectMissing if there is nothing
-        under `key`, StoreUnavailable; DigestMismatch if the bytes pass through here and are others."""
-
     def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """The object from byte `start` on, in chunks of at most 1 MiB; nothing if it has no such byte.
         Raises ObjectMissing, StoreUnavailable, ObjectChanged (also midway); what came until then is right,

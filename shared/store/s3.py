@@ -21,7 +21,7 @@ from shared.store.patience import USUAL_PATIENCE, Patience
 from shared.store.port import Listed, ObjectMissing, checked_key
 from shared.store.s3_download import Download
 from shared.store.s3_errors import FAILURES, explained, passes
-from shared.store.s3_requests import abort_begun, copy, etag
+from shared.store.s3_requests import abort_begun, etag
 from shared.store.s3_upload import Upload
 
 T = TypeVar("T")
@@ -104,17 +104,6 @@ class S3Store:
             size_bytes = await self.put(key, chunks, digest)
         await outside.forget(file)
         return size_bytes
-
-    async def move(self, key: str, to: str, digest: str) -> None:
-        """See ObjectStore. The server copies what was there at the first look; one that cannot gets the bytes once
-        more, and their digest is checked."""
-        version = await self.version(key)
-        if version is None:
-            raise ObjectMissing(f"there is no object {key}")
-        if not await self._ask(partial(copy, self._client, self._place(key), self._place(to), version), key):
-            async with contextlib.aclosing(self.read(key)) as chunks:  # type: ignore[type-var]
-                await self.put(to, chunks, digest)
-        await self.delete(key)
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """See ObjectStore."""

@@ -32,19 +32,6 @@ def etag(client: Any, place: Mapping[str, str]) -> str:
     return str(answer.get("ETag", ""))
 
 
-def copy(client: Any, place: Mapping[str, str], to: Mapping[str, str], version: str) -> bool:
-    """False for a server that does not copy, or not so much at once."""
-    unchanged = {"CopySourceIfMatch": version} if version else {}
-    try:
-        answer = client.copy_object(**to, CopySource=dict(place), **unchanged)
-    except FAILURES as error:
-        if status_of(error) in _NOT_SERVED:
-            return False
-        raise
-    told(answer.get("CopyObjectResult", {}), "ETag")
-    return True
-
-
 def abort_begun(client: Any, folder: Mapping[str, str], before_s: float) -> int:
     """End the multipart uploads below a folder that were begun before then; how many those were. 0 for a server that
     does not list them."""

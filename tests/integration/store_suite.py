@@ -146,17 +146,6 @@ class StoreSuite:
             await store.adopt(weights_key(digest_of(SMALL)), tmp_path / "nothing", digest_of(SMALL))
         assert not await store.exists(weights_key(digest_of(SMALL)))
 
-    async def test_an_object_moves_also_to_where_it_is(self, store: ObjectStore) -> None:
-        digest = digest_of(SMALL)
-        for _ in range(2):
-            await store.put("uploads/x", chunks_of(SMALL), digest)
-            await store.move("uploads/x", weights_key(digest), digest)
-            assert await read_all(store, weights_key(digest)) == SMALL
-            assert not await store.exists("uploads/x")
-        with pytest.raises(ObjectMissing):
-            await store.move("uploads/x", weights_key(digest), digest)
-        assert await read_all(store, weights_key(digest)) == SMALL
-
     async def test_another_object_under_a_key_is_another_version(self, store: ObjectStore) -> None:
         assert await store.version("uploads/x") is None
         seen = []
@@ -165,14 +154,6 @@ class StoreSuite:
             seen += [await store.version("uploads/x"), await store.version("uploads/x")]
         assert None not in seen
         assert [len(set(seen)), *map(seen.index, seen)] == [3, 0, 0, 2, 2, 4, 4]
-
-    async def test_a_reader_keeps_what_moves(self, store: ObjectStore) -> None:
-        payload = bytes(3 << 20)
-        await store.put("uploads/x", chunks_of(payload), digest_of(payload))
-        reader = store.read("uploads/x")
-        first = await anext(reader)
-        await store.move("uploads/x", weights_key(digest_of(payload)), digest_of(payload))
-        assert first + b"".join([chunk async for chunk in reader]) == payload
 
     async def test_a_folder_is_listed_by_the_beginning_of_its_names(self, store: ObjectStore) -> None:
         assert await store.listed("parts") == []

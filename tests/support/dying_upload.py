@@ -1,7 +1,7 @@
-"""A registry that is killed while a file that came in two pieces goes into its store, or to its final place there.
+"""A registry that is killed while a file that came in two pieces becomes an object, or is verified.
 
-Run as `python -m tests.support.dying_upload <folder> <database URL> <uploads|adapters> <before|after>`: it ends by
-SIGKILL right before or after the rename into that folder of the store.
+Run as `python -m tests.support.dying_upload <folder> <database URL> <noted|placed|checked>`: it ends by SIGKILL once
+the upload is on record, once it lies at its place in the store as well, or once its announcement's file was found good.
 """
 
 from __future__ import annotations
@@ -16,29 +16,39 @@ from pathlib import Path
 import msgspec
 from starlette.requests import ClientDisconnect
 
+from services.registry.registration.findings import Finding, Findings
+from services.registry.registration.outcomes import Outcome
 from shared.bus.memory import MemoryBroker
 from shared.bus.port import Bus
 from shared.store import file as store_in_a_folder
 from tests.support.registry_world import world
 
 
-def die_at(folder: str, when: str) -> None:
+def die_at(point: str) -> None:
     rename = store_in_a_folder.place_for_good
 
     def deadly(file: Path, place: Path) -> None:
-        if when == "after":
-            rename(file, place)
-        if place.parent.name == folder:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if when == "before":
-            rename(file, place)
+        if point == "noted":
+            die()
+        rename(file, place)
+        if point == "placed":
+            die()
+
+    async def record(findings: Findings, finding: Finding) -> Outcome:
+        die()
+        raise AssertionError
 
     store_in_a_folder.place_for_good = deadly
+    Findings.record = record
 
 
-async def main(folder: Path, database_url: str, point: tuple[str, str]) -> None:
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def main(folder: Path, database_url: str, point: str) -> None:
     broker = MemoryBroker()
-    die_at(*point)
+    die_at(point)
 
     async def connect(service: str) -> Bus:
         return broker.connect(service)
@@ -59,5 +69,5 @@ async def main(folder: Path, database_url: str, point: tuple[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    told = main(Path(sys.argv[1]), sys.argv[2], (sys.argv[3], sys.argv[4]))
+    told = main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
     asyncio.run(asyncio.wait_for(told, 20))

@@ -111,6 +111,12 @@ async def overdue(connection: AsyncConnection, statuses: Sequence[str], now_s: f
     return list((await connection.execute(query)).scalars())
 
 
+async def with_file(connection: AsyncConnection, digest: str) -> list[tuple[str, str]]:
+    """Status and place in the store of each adapter that was announced with this file; none before it is verified."""
+    query = select(ADAPTERS.c.status, ADAPTERS.c.store_key).where(ADAPTERS.c.checksum == digest)
+    return [(status, store_key) for status, store_key in await connection.execute(query)]
+
+
 async def newest_move(connection: AsyncConnection, status: str) -> float | None:
     """When the last of those that are in this state now came to it or was changed in it."""
     query = select(func.max(ADAPTERS.c.updated_at_s)).where(ADAPTERS.c.status == status)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from services.registry.core.files.verify import FileFacts
-from services.registry.io.drafts import Draft
-from shared.store.port import ObjectStore
 
-UPLOADS_FOLDER = "uploads"
 _MOST = 64
 _LONGEST_HEADER_BYTES = 1 << 18
 """What is kept of all of them stays within some 10 MB; an adapter of a 7B model has a header of 60 kB."""
@@ -26,32 +23,25 @@ class Inspected:
     had it, the store refuses bytes with another SHA-256 if it copies them, and the object has changed no more since.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    async def note(self, digest: str, draft: Draft) -> None:
-        """Of a draft that the store has taken in, and that is still open. Raises StoreUnavailable."""
-        facts, version = draft.facts(), await self._store.version(upload_key(digest))
-        if not version or not _is_short(facts) or not draft.is_as_written():
+    def note(self, facts: FileFacts, version: str | None) -> None:
+        """Of a file that was in the store in this version while nobody had written to its draft."""
+        if not version or not _is_short(facts):
             return  # a store that names no versions could not tell
-        self._seen.pop(digest, None)
-        self._seen[digest] = _Seen(facts=facts, version=version)
+        self._seen.pop(facts.digest, None)
+        self._seen[facts.digest] = _Seen(facts=facts, version=version)
         if len(self._seen) > _MOST:
             self._seen.pop(next(iter(self._seen)))
 
-    async def facts(self, digest: str) -> FileFacts | None:
-        """None if its bytes have to be read. Raises StoreUnavailable."""
+    def facts(self, digest: str, version: str) -> FileFacts | None:
+        """None if the bytes of this version have to be read."""
         seen = self._seen.get(digest)
-        if seen is None or await self._store.version(upload_key(digest)) != seen.version:
+        if seen is None or seen.version != version:
             self._seen.pop(digest, None)
             return None
         return seen.facts
-
-
-def upload_key(digest: str) -> str:
-    """Where an uploaded file waits for the announcement that names it."""
-    return f"{UPLOADS_FOLDER}/{digest}"
 
 
 def _is_short(facts: FileFacts) -> bool:

@@ -97,6 +97,8 @@ ADAPTERS = Table(
     Index("ix_adapters_tenant_id", "tenant_id", "adapter_id"),
     Index("ix_adapters_status", "status", "adapter_id"),
     Index("ix_adapters_pool_id", "pool_id", "adapter_id"),
+    # Who has a file that was uploaded.
+    Index("ix_adapters_checksum", "checksum"),
 )
 # Of the few adapters that have one.
 _FOLLOWS = ADAPTERS.c.predecessor_id.is_not(None)
@@ -166,6 +168,14 @@ ALIAS_HISTORY = Table(
     Column("split_adapter_id", String(128)),
     Column("split_percent", Float, nullable=False, server_default="0"),
     Column("actor", Text, nullable=False, server_default=""),
+)
+
+# Files at their final place in the store; gone as soon as an adapter is verified with one.
+UPLOADS = Table(
+    "uploads",
+    METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("at_s", Float, nullable=False, index=True),
 )
 
 OUTBOX = Table(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
 from typing import Protocol
 
 from services.registry.core.files import sources
 from services.registry.core.files.sources import ObjectSource, PathSource, Prefixes, UploadSource
 from services.registry.core.records import Content
-from services.registry.io import weights_files, weights_objects
-from services.registry.io.inspected import Inspected, upload_key
+from services.registry.io import weights_files, weights_objects, wrong_bytes
+from services.registry.io.inspected import Inspected
 from services.registry.io.inspection import Source, inspect
 from services.registry.io.passing import Judged, NotAsWanted, Wanted, pass_into
 from shared.messages.adapters import Defect
-from shared.store.port import DigestMismatch, ObjectMissing, ObjectStore, StoreUnavailable, weights_key
+from shared.store.port import DigestMismatch, ObjectStore, StoreUnavailable, weights_key
+
+_NOT_READ = ""
+"""The SHA-256 of a file that is too large to be read."""
 
 
 class Weights(Source, Protocol):
@@ -53,8 +55,10 @@ class WeightsSources:
         return await weights_objects.open_object(self._buckets[source.bucket], source.key)
 
     async def _open_upload(self, digest: str) -> Weights | Defect:
-        upload = _Upload(self._store, self._inspected, digest)
-        return upload if await upload.exists() else sources.missing_fault(f"An upload with the SHA-256 {digest}")
+        version = await self._store.version(weights_key(digest))
+        if version is None:
+            return sources.missing_fault(f"An upload with the SHA-256 {digest}")
+        return _Upload(self._store, self._inspected, digest, version)
 
 
 class _Copied:
@@ -87,44 +91,25 @@ class _Copied:
 
 
 class _Upload:
-    """Uploaded bytes. They move to their final place once an adapter with them is accepted, which may happen
-    between any two readings: the same bytes may be announced under several ids."""
+    """Uploaded bytes, which lie at their final place already; `version` is the object's."""
 
     config = None
 
-    def __init__(self, store: ObjectStore, inspected: Inspected, digest: str) -> None:
+    def __init__(self, store: ObjectStore, inspected: Inspected, digest: str, version: str) -> None:
         self._store = store
         self._inspected = inspected
         self._digest = digest
-        self._waiting, self._final = upload_key(digest), weights_key(digest)
+        self._version = version
 
-    async def exists(self) -> bool:
-        return await self._store.exists(self._waiting) or await self._store.exists(self._final)
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        read_bytes = 0
-        try:
-            async with aclosing(self._store.read(self._waiting)) as chunks:  # type: ignore[type-var]
-                async for chunk in chunks:
-                    read_bytes += len(chunk)
-                    yield chunk
-        except ObjectMissing:
-            async with aclosing(self._store.read(self._final, read_bytes)) as chunks:  # type: ignore[type-var]
-                async for chunk in chunks:
-                    yield chunk
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self._store.read(weights_key(self._digest))
 
     async def take(self, wanted: Wanted) -> Judged:
-        """As Weights says."""
-        facts = await self._inspected.facts(self._digest) or await inspect(self, wanted.largest_file_bytes)
+        """As Weights says. Bytes that are not what they are called leave the store."""
+        facts = self._inspected.facts(self._digest, self._version) or await inspect(self, wanted.largest_file_bytes)
         judged = await asyncio.to_thread(wanted.judge, facts)
-        if isinstance(judged, Content):
-            await self._keep()
+        if facts.digest not in (self._digest, _NOT_READ):
+            await wrong_bytes.remove(self._store, weights_key(self._digest), self._version)
+            if isinstance(judged, Content):
+                raise DigestMismatch(f"the upload {self._digest} has another SHA-256")
         return judged
-
-    async def _keep(self) -> None:
-        """They may have been moved there already, for another adapter with the same bytes."""
-        try:
-            await self._store.move(self._waiting, self._final, self._digest)
-        except ObjectMissing:
-            if not await self._store.exists(self._final):
-                raise

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.registry import facts
 from services.registry.core import lifecycle, records
 from services.registry.core.records import Content, StoredAdapter
-from services.registry.io import adapter_rows, outbox_rows
+from services.registry.io import adapter_rows, outbox_rows, upload_rows
 from services.registry.io.database import Database
 from services.registry.io.meters import Meters
 from services.registry.io.notes import Note
@@ -72,7 +72,9 @@ class Findings:
         ids = [finding.announced.adapter_id for finding in findings]
         known, now_s = await adapter_rows.among(connection, ids, to_change=True), self._clock.wall_s()
         decisions = [self._decide(finding, known, now_s) for finding in findings]
-        await adapter_rows.change_all(connection, [one.moved for one in decisions if one.moved is not None])
+        moved = [one.moved for one in decisions if one.moved is not None]
+        await adapter_rows.change_all(connection, moved)
+        await upload_rows.forget(connection, {adapter.digest for adapter, _ in moved if adapter.store_key})
         await outbox_rows.append(connection, [note for one in decisions for note in one.notes], now_s)
         return decisions
 

@@ -8,7 +8,7 @@ import hashlib
 from services.registry import facts
 from services.registry.core import lifecycle, records
 from services.registry.core.records import StoredAdapter
-from services.registry.io import adapter_rows, alias_rows, outbox_rows
+from services.registry.io import adapter_rows, alias_rows, outbox_rows, wrong_bytes
 from services.registry.io.database import Database
 from services.registry.io.meters import Meters
 from shared.messages.adapters import AdapterLoadFailed
@@ -56,14 +56,9 @@ class LostBytes:
         except ObjectMissing:
             return "its weights are no longer in the store"
         if digest.hexdigest() != adapter.digest:
-            await self._remove(adapter.store_key, version)
+            await wrong_bytes.remove(self._store, adapter.store_key, version)
             return f"its weights in the store are corrupt: their SHA-256 is {digest.hexdigest()}"
         return None
-
-    async def _remove(self, store_key: str, version: str | None) -> None:
-        """What was read; somebody may have put the right bytes there meanwhile."""
-        if await self._store.version(store_key) == version:
-            await self._store.delete(store_key)
 
     async def _fail(self, adapter_id: str, fault: str) -> None:
         now_s = self._clock.wall_s()

@@ -2,8 +2,8 @@
 
 What has arrived is in a file that grows, a part at a time, before more is read: an upload that broke off, or whose
 registry died, goes on from there, at this registry or at another one with the same folder for such files. Once it is
-whole and has its SHA-256, the store takes the file in as it is, and what was learnt of its bytes as they came is kept
-for whoever verifies it. What fits into one part goes to the store at once.
+whole and has its SHA-256, the store takes the file in at its final place, and what was learnt of its bytes as they came
+is kept for whoever verifies it. What fits into one part goes to the store at once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ import msgspec
 
 from services.registry.core.deployment.aliases import Denied
 from services.registry.core.files.sources import UPLOAD_SCHEME
+from services.registry.io import wrong_bytes
+from services.registry.io.database import DatabaseUnavailable
 from services.registry.io.drafts import Draft, Drafts
-from services.registry.io.inspected import UPLOADS_FOLDER, Inspected, upload_key
+from services.registry.io.inspected import Inspected
+from services.registry.registration.unclaimed import Unclaimed
 from shared.messages.identity import is_digest
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
@@ -27,12 +30,15 @@ PART_BYTES = 1 << 20
 _LONGEST_PUT_S = 86400.0
 """What has been on its way into the store for longer was killed."""
 
+_OF_OLD = "uploads"
+"""Where registries before decision 0032 let whole files wait."""
+
 _log = get_logger(__name__)
 
 
 class UploadPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not whole is forgotten `keep_parts_s` after the last of it came, a whole file that nobody announced after
-    `keep_uploads_s`."""
+    """What is not whole is forgotten `keep_parts_s` after the last of it came, a whole file with which no adapter was
+    verified after `keep_uploads_s`."""
 
     largest_file_bytes: int
     keep_parts_s: float
@@ -46,23 +52,36 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     weights_uri: str | None = None
 
 
-class Uploads:
-    """Everything here may raise StoreUnavailable; what had arrived is still there then."""
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """What uploads go through: drafts, what is learnt of them, and the store."""
 
-    def __init__(
-        self, store: ObjectStore, inspected: Inspected, drafts: Drafts, clock: Clock, policy: UploadPolicy
-    ) -> None:
+    store: ObjectStore
+    inspected: Inspected
+    drafts: Drafts
+
+
+class Uploads:
+    """A part. Everything here may raise StoreUnavailable, DatabaseUnavailable; what had arrived is still there then."""
+
+    def __init__(self, incoming: Incoming, unclaimed: Unclaimed, clock: Clock, policy: UploadPolicy) -> None:
         self.policy = policy
-        self._store = store
-        self._inspected = inspected
-        self._drafts = drafts
+        self._store = incoming.store
+        self._inspected = incoming.inspected
+        self._drafts = incoming.drafts
+        self._unclaimed = unclaimed
         self._clock = clock
+
+    async def start(self) -> None:
+        """Whatever is to be uploaded comes through `receive`."""
+
+    async def stop(self) -> None:
+        await self._unclaimed.stop()
 
     async def standing(self, digest: str) -> Standing | Denied:
         """Where an upload of this file is to go on."""
         if not is_digest(digest):
             return _no_digest()
-        if await self._is_whole(digest):
+        if await self._store.exists(weights_key(digest)):
             return Standing(offset_bytes=0, weights_uri=_uri(digest))
         return Standing(offset_bytes=await asyncio.to_thread(self._drafts.reach, digest))
 
@@ -90,38 +109,45 @@ class Uploads:
         await asyncio.to_thread(self._drafts.forget, digest)
 
     async def prune(self) -> None:
-        """Forget what nobody came back for. A store that is away is asked again the next time."""
+        """Forget what nobody came back for. A store or a database that is away is asked again the next time."""
         try:
             await self._prune()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, DatabaseUnavailable) as error:
             _log.warning("old uploads cannot be forgotten now", error=error)
 
     async def _prune(self) -> None:
         now_s = self._clock.wall_s()
         drafts = await asyncio.to_thread(self._drafts.prune, now_s - self.policy.keep_parts_s)
-        whole = await self._store.listed(UPLOADS_FOLDER)
+        whole = await self._unclaimed.prune(self.policy.keep_uploads_s) + await self._prune_of_old(now_s)
+        if drafts or whole:
+            _log.info("uploads were forgotten that nobody came back for", not_whole=drafts, whole=whole)
+        folders = (_OF_OLD, WEIGHTS_FOLDER)
+        if killed := sum([await self._store.prune(folder, now_s - _LONGEST_PUT_S) for folder in folders]):
+            _log.info("what was killed on its way into the store was removed", count=killed)
+
+    async def _prune_of_old(self, now_s: float) -> int:
+        whole = await self._store.listed(_OF_OLD)
         old = [one.key for one in whole if one.modified_at_s < now_s - self.policy.keep_uploads_s]
         for key in old:
             await self._store.delete(key)
-        if drafts or old:
-            _log.info("uploads were forgotten that nobody came back for", not_whole=drafts, whole=len(old))
-        folders = (UPLOADS_FOLDER, WEIGHTS_FOLDER)
-        if killed := sum([await self._store.prune(folder, now_s - _LONGEST_PUT_S) for folder in folders]):
-            _log.info("what was killed on its way into the store was removed", count=killed)
+        return len(old)
 
     async def _keep(self, digest: str, draft: Draft) -> str:
         if draft.digest != digest:
             raise DigestMismatch(f"the SHA-256 of the bytes is {draft.digest}, not {digest}")
-        await self._store.adopt(upload_key(digest), draft.path, digest)
-        await self._inspected.note(digest, draft)
+        await self._unclaimed.note(digest)
+        await self._store.adopt(weights_key(digest), draft.path, digest)
+        version = await self._store.version(weights_key(digest))
+        if not draft.is_as_written():  # asked last: whoever writes to it from now on makes it another version
+            await wrong_bytes.remove(self._store, weights_key(digest), version)
+            raise DigestMismatch("somebody else wrote to it before the store had it")
+        self._inspected.note(draft.facts(), version)
         return _uri(digest)
 
     async def _keep_small(self, digest: str, content: bytes) -> str:
-        await self._store.put(upload_key(digest), _whole(content), digest)
+        await self._unclaimed.note(digest)
+        await self._store.put(weights_key(digest), _whole(content), digest)
         return _uri(digest)
-
-    async def _is_whole(self, digest: str) -> bool:
-        return await self._store.exists(upload_key(digest)) or await self._store.exists(weights_key(digest))
 
 
 async def _fill(draft: Draft, chunks: AsyncIterator[bytes]) -> bytes:

@@ -15,6 +15,7 @@ from services.registry.registration.uploads import PART_BYTES
 from shared.pipeline.connect import connect
 from shared.pipeline.door import Patience
 from shared.pipeline.outcome import Refused, Unreachable
+from shared.store.port import weights_key
 from tests.support.bus_worlds import NatsWorld
 from tests.support.faulty_link import Answer, Cut, CutUpload, FaultyLink, faulty_link
 from tests.support.registry_alive import environ, running
@@ -65,7 +66,7 @@ async def link(alone: World, alone_url: str) -> AsyncIterator[FaultyLink]:
 
 
 def arrived(folder: Path, digest: str) -> bytes:
-    return (folder / "store" / "uploads" / digest).read_bytes()
+    return (folder / "store" / weights_key(digest)).read_bytes()
 
 
 def sizes(link: FaultyLink) -> list[int]:

@@ -24,7 +24,8 @@ from tests.support.registry_world import FakePlacement, FakeReplica, World, worl
 POOL = pool_id(BASE.base_model_hash, 8)
 ON_BOTH_DATABASES = frozenset({
     "test_aliases", "test_base_models", "test_batches", "test_database", "test_deploying", "test_flow", "test_limits",
-    "test_migrations", "test_moves", "test_pages", "test_pinning", "test_queries", "test_restart", "test_usage_rows",
+    "test_migrations", "test_moves", "test_pages", "test_pinning", "test_queries", "test_restart",
+    "test_unclaimed_uploads", "test_usage_rows",
 })  # fmt: skip
 """Modules whose every test runs on SQLite and on PostgreSQL: what they ask reaches SQL."""
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 from starlette.requests import ClientDisconnect
 
 from services.registry.io import inspected
-from services.registry.io.inspected import upload_key
 from shared.messages.adapters import AdapterRegistered
 from shared.store.file import FileStore
 from shared.store.port import ObjectChanged, weights_key
@@ -20,8 +20,8 @@ from tests.support.registry_place import Place
 from tests.support.registry_world import World
 
 
-async def sent(here: World, adapter_id: str = "v1", seed: int = 0) -> AdapterRegistered:
-    """An upload in two pieces, so that it becomes a draft, and the announcement that names it."""
+async def send(here: World, adapter_id: str = "v1", seed: int = 0) -> tuple[AdapterRegistered, httpx.Response]:
+    """An upload in two pieces, so that it becomes a draft: what is to be announced, and the answer to the second."""
     announced = here.announce(adapter_id, seed=seed)
     file = (here.folder / "inbox" / adapter_id / "adapter_model.safetensors").read_bytes()
     path = f"/internal/uploads/{announced.checksum}"
@@ -31,9 +31,14 @@ async def sent(here: World, adapter_id: str = "v1", seed: int = 0) -> AdapterReg
         raise ClientDisconnect
 
     await here.admin.put(path, content=half())
-    rest = await here.admin.put(path, content=file[1000:], headers={"upload-offset": "1000"})
-    assert rest.status_code == 201
-    return msgspec.structs.replace(announced, weights_uri=rest.json()["weights_uri"])
+    return announced, await here.admin.put(path, content=file[1000:], headers={"upload-offset": "1000"})
+
+
+async def sent(here: World, adapter_id: str = "v1", seed: int = 0) -> AdapterRegistered:
+    """The announcement that names an upload."""
+    announced, answer = await send(here, adapter_id, seed)
+    assert answer.status_code == 201
+    return msgspec.structs.replace(announced, weights_uri=answer.json()["weights_uri"])
 
 
 @pytest.fixture
@@ -73,7 +78,7 @@ async def test_a_restart_reads_what_it_has_not_seen(place: Place, read: list[str
         announced = await sent(here)
     async with place.registry() as here:
         assert (await here.post(announced)).status_code == 201
-    assert read == [upload_key(announced.checksum)]
+    assert read == [weights_key(announced.checksum)]
 
 
 async def test_a_second_id_with_the_same_bytes_is_no_worse_off(place: Place) -> None:
@@ -88,11 +93,13 @@ async def test_a_file_that_is_written_to_behind_the_registrys_back_is_caught(pla
     async with place.registry() as here:
         await here.prepare()
         announced = await sent(here)
-        spoil(here.folder / "store" / upload_key(announced.checksum))
+        spoil(here.folder / "store" / weights_key(announced.checksum))
         refused = await here.post(announced)
         assert error_of(refused, 422)["code"] == "checksum_mismatch"
         assert not (here.folder / "store" / weights_key(announced.checksum)).exists()
-    assert read == [upload_key(announced.checksum)]
+        again = msgspec.structs.replace(announced, weights_uri=(await sent(here)).weights_uri)
+        assert (await here.post(again)).status_code == 201
+    assert read == [weights_key(announced.checksum)]
 
 
 async def test_a_draft_that_is_written_to_before_the_store_has_it_is_caught(
@@ -108,14 +115,15 @@ async def test_a_draft_that_is_written_to_before_the_store_has_it_is_caught(
     monkeypatch.setattr(FileStore, "adopt", spoiled)
     async with place.registry() as here:
         await here.prepare()
-        assert error_of(await here.post(await sent(here)), 422)["code"] == "checksum_mismatch"
+        assert error_of((await send(here))[1], 422)["code"] == "checksum_mismatch"
+        assert list((here.folder / "store" / "adapters").iterdir()) == []
 
 
 async def test_a_file_that_was_put_in_its_place_is_caught(place: Place) -> None:
     async with place.registry() as here:
         await here.prepare()
         announced = await sent(here)
-        stored = here.folder / "store" / upload_key(announced.checksum)
+        stored = here.folder / "store" / weights_key(announced.checksum)
         other = stored.with_name("other")
         other.write_bytes(bytes(stored.stat().st_size))
         other.rename(stored)
@@ -134,7 +142,7 @@ async def test_a_store_that_names_no_versions_is_read(
         await here.prepare()
         announced = await sent(here)
         assert (await here.post(announced)).status_code == 201
-    assert read == [upload_key(announced.checksum)]
+    assert read == [weights_key(announced.checksum)]
 
 
 async def test_an_upload_that_is_replaced_while_it_is_read_is_asked_for_again(
@@ -159,4 +167,4 @@ async def test_only_the_last_few_are_remembered(place: Place, read: list[str], m
         announced = [await sent(here, f"v{seed}", seed) for seed in range(3)]
         for one in announced:
             assert (await here.post(one)).status_code == 201
-    assert read == [upload_key(announced[0].checksum)]
+    assert read == [weights_key(announced[0].checksum)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 import signal
 import sys
+import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from services.registry.registration.uploads import PART_BYTES
 from shared.runtime.clock import ManualClock
 from shared.store.file import FileStore
+from shared.store.port import weights_key
 from tests.support.adapter_files import announcement
 from tests.support.registry_errors import error_of
 from tests.support.registry_place import Place
@@ -72,8 +75,8 @@ async def test_an_upload_goes_on_where_it_broke_off_as_often_as_it_does(here: Wo
     answer = await put(here, FILE[PART_BYTES + 900 :], PART_BYTES + 900)
     assert (answer.status_code, answer.json()) == (201, {"weights_uri": f"upload:{DIGEST}"})
     assert await standing(here) == {"offset_bytes": 0, "weights_uri": f"upload:{DIGEST}"}
-    assert stored(here) == [f"uploads/{DIGEST}"]
-    assert (here.folder / "store" / "uploads" / DIGEST).read_bytes() == FILE
+    assert stored(here) == [weights_key(DIGEST)]
+    assert (here.folder / "store" / weights_key(DIGEST)).read_bytes() == FILE
 
 
 async def test_head_says_where_to_go_on(here: World) -> None:
@@ -92,7 +95,8 @@ async def test_bytes_with_another_checksum_are_all_forgotten(here: World) -> Non
 
 async def test_a_small_file_sent_anew_leaves_nothing_of_an_earlier_attempt(here: World) -> None:
     small = FILE[:5000]
-    path = f"/internal/uploads/{hashlib.sha256(small).hexdigest()}"
+    digest = hashlib.sha256(small).hexdigest()
+    path = f"/internal/uploads/{digest}"
 
     async def half() -> AsyncIterator[bytes]:
         yield small[:1000]
@@ -101,7 +105,7 @@ async def test_a_small_file_sent_anew_leaves_nothing_of_an_earlier_attempt(here:
     await here.admin.put(path, content=half())
     assert list((here.folder / "store" / ".drafts").iterdir())
     assert (await here.admin.put(path, content=small)).status_code == 201
-    assert stored(here) == [path.removeprefix("/internal/")]
+    assert stored(here) == [weights_key(digest)]
 
 
 async def test_a_file_that_turns_out_another_one_when_it_is_copied_is_told_so(
@@ -132,8 +136,8 @@ async def test_two_uploads_of_one_file_at_once_do_no_harm(here: World) -> None:
     await put_half(here, FILE[:12345])
     answers = await asyncio.gather(put(here, FILE), put(here, FILE[12345:], 12345), put(here, FILE))
     assert [answer.status_code for answer in answers] == [201, 201, 201]
-    assert (here.folder / "store" / "uploads" / DIGEST).read_bytes() == FILE
-    assert stored(here) == [f"uploads/{DIGEST}"]
+    assert (here.folder / "store" / weights_key(DIGEST)).read_bytes() == FILE
+    assert stored(here) == [weights_key(DIGEST)]
 
 
 async def test_a_file_over_the_limit_is_refused_whenever_it_turns_out_and_leaves_nothing(here: World) -> None:
@@ -165,20 +169,21 @@ async def test_what_is_registered_already_need_not_be_sent(place: Place) -> None
         assert answer.json()["weights_uri"] == f"upload:{announced.checksum}"
 
 
-async def test_what_nobody_came_back_for_is_forgotten_after_a_day(place: Place) -> None:
+async def test_what_is_not_whole_and_nobody_came_back_for_is_forgotten_after_a_day(place: Place) -> None:
     clock = ManualClock(start_s=1e6)
     async with place.registry(clock=clock) as here:
         await put_half(here, FILE[: PART_BYTES + 1])
         [draft] = (here.folder / "store" / ".drafts").iterdir()
-        whole = b"a small file"
-        await here.admin.put(f"/internal/uploads/{hashlib.sha256(whole).hexdigest()}", content=whole)
-        [upload] = (here.folder / "store" / "uploads").iterdir()
+        upload = here.folder / "store" / "uploads" / "whole-in-a-registry-of-old"
+        upload.parent.mkdir()
+        upload.write_bytes(b"whole")
 
         def came(path: Path, age_s: float) -> None:
             os.utime(path, (clock.wall_s() - age_s,) * 2)
 
         day_s = 86400.0
         killed = here.folder / "store" / ".incoming" / "of-a-put-that-was-killed"
+        killed.parent.mkdir()
         killed.write_bytes(b"half")
         came(draft, day_s - 10), came(killed, day_s - 10), came(upload, 2 * day_s)
         await here.registry.uploads.prune()
@@ -214,22 +219,25 @@ async def test_an_upload_is_never_held_whole(place: Place) -> None:
     assert peak_bytes < 20 * PART_BYTES
 
 
-@pytest.mark.parametrize(("folder", "when"), [("uploads", "before"), ("adapters", "before"), ("adapters", "after")])
-async def test_kill_9_while_a_file_goes_into_the_store_loses_nothing(place: Place, folder: str, when: str) -> None:
+@pytest.mark.parametrize("point", ["noted", "placed", "checked"])
+async def test_kill_9_while_a_file_becomes_an_adapter_loses_nothing_and_leaves_nothing(
+    place: Place, tmp_path: Path, point: str
+) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.dying_upload", str(place.folder), place.database_url, folder, when,
+        sys.executable, "-m", "tests.support.dying_upload", str(place.folder), place.database_url, point,
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
     async with asyncio.timeout(30):
         assert await process.wait() == -signal.SIGKILL
     file = (place.folder / "inbox" / "v1" / "adapter_model.safetensors").read_bytes()
     digest = hashlib.sha256(file).hexdigest()
-    for name in (f"uploads/{digest}", f"adapters/{digest}.safetensors"):
-        visible = place.folder / "store" / name
-        assert not visible.exists() or visible.read_bytes() == file
+    visible = place.folder / "store" / weights_key(digest)
+    assert (visible.read_bytes() == file) if visible.exists() else (point == "noted")
+    if point != "checked":
+        await nothing_is_left_a_week_later(place, tmp_path / "later")
     async with place.registry() as here:
         answer = await here.admin.get(f"/internal/uploads/{digest}")
-        if (folder, when) == ("uploads", "before"):
+        if point == "noted":
             assert answer.json() == {"offset_bytes": len(file), "weights_uri": None}
             headers = {"upload-offset": str(len(file))}
             answer = await here.admin.put(f"/internal/uploads/{digest}", content=b"", headers=headers)
@@ -237,4 +245,17 @@ async def test_kill_9_while_a_file_goes_into_the_store_loses_nothing(place: Plac
         announced = announcement(file, adapter_id="v1", weights_uri=uri)
         assert (await here.post(announced)).status_code in (200, 201)
         assert await here.status("v1") in ("verified", "evaluating")
-        assert stored(here) == [f"adapters/{digest}.safetensors"]
+        assert stored(here) == [weights_key(digest)]
+
+
+async def nothing_is_left_a_week_later(place: Place, later: Path) -> None:
+    """In a copy of it all."""
+    shutil.copytree(place.folder, later)
+    later_s = time.time() + 8 * 86400.0
+    copied = Place(later, place.database_url.replace(str(place.folder), str(later)))
+    async with copied.registry(clock=ManualClock(start_s=later_s)) as here:
+
+        async def gone() -> bool:
+            return not stored(here)
+
+        await eventually(gone)

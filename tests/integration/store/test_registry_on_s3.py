@@ -16,6 +16,7 @@ from services.registry.registration.uploads import PART_BYTES
 from shared.runtime.settings import SettingsError
 from shared.store.access import S3Access
 from shared.store.port import weights_key
+from shared.store.s3 import S3Store
 from tests.integration.store.bucket import Bucket
 from tests.integration.store_suite import read_all
 from tests.support.adapter_files import Recipe, announcement, file_of
@@ -37,11 +38,39 @@ async def test_an_upload_becomes_a_verified_object(tmp_path: Path, bucket: Bucke
     async with place(tmp_path).registry(**said(bucket)) as here:
         await here.prepare()
         uploaded = await here.admin.put(f"/internal/uploads/{digest}", content=file)
-        assert bucket.files() == [f"uploads/{digest}"]
+        assert bucket.files() == [weights_key(digest)]
         uri = uploaded.json()["weights_uri"]
         assert (await here.post(announcement(file, adapter_id="v1", weights_uri=uri))).status_code == 201
     assert bucket.files() == [weights_key(digest)]
     assert await read_all(bucket.store(), weights_key(digest)) == file
+
+
+async def test_the_bytes_of_an_upload_cross_the_link_to_the_store_once(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none of them comes back: what was learnt of them on their way here is enough."""
+    put, file, sent = S3Store.put, file_of(Recipe()), list[str]()
+    path = f"/internal/uploads/{hashlib.sha256(file).hexdigest()}"
+
+    async def noted(store: S3Store, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
+        sent.append(key)
+        return await put(store, key, chunks, digest)
+
+    async def half() -> AsyncIterator[bytes]:
+        yield file[:100]
+        raise ClientDisconnect
+
+    monkeypatch.setattr(S3Store, "put", noted)
+    monkeypatch.setattr(S3Store, "read", None)
+    async with place(tmp_path).registry(**said(bucket)) as here:
+        await here.prepare()
+        await here.admin.put(path, content=half())
+        whole = await here.admin.put(path, content=file[100:], headers={"upload-offset": "100"})
+        [key] = bucket.files()
+        before = await bucket.store().listed("adapters")
+        announced = announcement(file, adapter_id="v1", weights_uri=whole.json()["weights_uri"])
+        assert (await here.post(announced)).status_code == 201
+    assert (sent, await bucket.store().listed("adapters")) == ([key], before)
 
 
 async def test_an_upload_goes_on_at_another_registry_with_the_same_folder_for_drafts(

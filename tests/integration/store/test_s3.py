@@ -15,7 +15,6 @@ from shared.store.s3 import LinkLimits, S3Store, connect
 from tests.integration.store.bucket import Bucket, Waits
 from tests.integration.store_suite import LARGE, SMALL, StoreSuite, chunks_of, digest_of, put, read_all
 from tests.support.s3_server import BUCKET
-from tests.support.s3_without_copy import NoCopy
 
 KEY = weights_key(digest_of(SMALL))
 
@@ -54,29 +53,6 @@ async def test_failed_puts_leave_no_part_behind(bucket: Bucket) -> None:
         with pytest.raises((ConnectionResetError, DigestMismatch)):
             await store.put(weights_key(digest), chunks, digest)
     assert bucket.files() == []
-
-
-async def test_a_server_that_does_not_copy_gets_the_bytes_once_more(bucket: Bucket) -> None:
-    client = NoCopy(connect(bucket.server.access))
-    store = S3Store(client, BUCKET, bucket.prefix, Waits().patience(attempts=4))
-    digest = digest_of(LARGE)
-    await store.put("uploads/x", chunks_of(LARGE), digest)
-    await store.move("uploads/x", weights_key(digest), digest)
-    assert client.asked == 1
-    assert await read_all(store, weights_key(digest)) == LARGE
-    assert bucket.files() == [weights_key(digest)]
-    await store.put("uploads/y", chunks_of(SMALL), digest_of(SMALL))
-    with pytest.raises(DigestMismatch):
-        await store.move("uploads/y", weights_key("a" * 64), "a" * 64)
-    assert bucket.files() == [weights_key(digest), "uploads/y"]
-
-
-async def test_a_server_that_copies_gets_no_byte_twice(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = bucket.store()
-    await store.put("uploads/x", chunks_of(LARGE), digest_of(LARGE))
-    monkeypatch.setattr(S3Store, "put", None)
-    await store.move("uploads/x", weights_key(digest_of(LARGE)), digest_of(LARGE))
-    assert await read_all(store, weights_key(digest_of(LARGE))) == LARGE
 
 
 async def test_parts_that_a_killed_put_sent_are_removed_once_they_are_old(bucket: Bucket) -> None:

@@ -12,14 +12,14 @@ import pytest
 
 from services.registry.core.files.sources import PathSource, Prefixes
 from services.registry.io import weights_files
-from services.registry.io.inspected import Inspected, upload_key
+from services.registry.io.inspected import Inspected
 from services.registry.io.inspection import inspect
 from services.registry.io.source_unavailable import SourceUnavailable
 from services.registry.io.weights import WeightsSources
 from services.registry.io.weights_files import CHUNK_BYTES
 from shared.messages.adapters import Defect
 from shared.store.file import FileStore
-from shared.store.port import ObjectMissing, weights_key
+from shared.store.port import weights_key
 from tests.support.adapter_files import Recipe, announcement, file_of, write_folder
 
 FILE = file_of()
@@ -38,7 +38,7 @@ def sources(tmp_path: Path, inbox: Path) -> WeightsSources:
 
 
 def sources_of(store: FileStore, *folders: str) -> WeightsSources:
-    return WeightsSources(store, Inspected(store), Prefixes(folders=folders), {})
+    return WeightsSources(store, Inspected(), Prefixes(folders=folders), {})
 
 
 async def opened(sources: WeightsSources, uri: str) -> tuple[bytes, bytes | None]:
@@ -74,45 +74,11 @@ async def test_a_file_may_stand_without_a_config(sources: WeightsSources, inbox:
     assert await opened(sources, (inbox / "v1.safetensors").as_uri()) == (FILE, None)
 
 
-async def test_an_upload_is_found_before_and_after_it_was_verified(sources: WeightsSources, tmp_path: Path) -> None:
+async def test_an_upload_is_found_where_verified_files_lie(sources: WeightsSources, tmp_path: Path) -> None:
     store, digest = FileStore(tmp_path / "store"), hashlib.sha256(FILE).hexdigest()
     assert await refused(sources, f"upload:{digest}") == "weights_missing"
-    for key in (upload_key(digest), weights_key(digest)):
-        await store.put(key, chunk(FILE), digest)
-        assert await opened(sources, f"upload:{digest}") == (FILE, None)
-        await store.delete(key)
-
-
-async def test_an_upload_may_move_to_its_final_place_between_two_readings(
-    sources: WeightsSources, tmp_path: Path
-) -> None:
-    store, digest = FileStore(tmp_path / "store"), hashlib.sha256(FILE).hexdigest()
-    await store.put(upload_key(digest), chunk(FILE), digest)
-    found = await sources.open(f"upload:{digest}")
-    assert not isinstance(found, Defect)
     await store.put(weights_key(digest), chunk(FILE), digest)
-    await store.delete(upload_key(digest))
-    assert b"".join([piece async for piece in found.chunks()]) == FILE
-
-
-async def test_an_upload_may_move_to_its_final_place_in_the_middle_of_a_reading(tmp_path: Path) -> None:
-    digest = hashlib.sha256(FILE).hexdigest()
-
-    class Moving(FileStore):
-        """A store that reads in pieces, as S3 does after a break: the object may be gone before the next one."""
-
-        async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
-            async for piece in super().read(key, start):
-                if key == upload_key(digest):
-                    yield piece[:10]
-                    await self.put(weights_key(digest), chunk(FILE), digest)
-                    await self.delete(key)
-                    raise ObjectMissing(key)
-                yield piece
-
-    store = Moving(tmp_path / "store")
-    await store.put(upload_key(digest), chunk(FILE), digest)
-    assert await opened(sources_of(store), f"upload:{digest}") == (FILE, None)
+    assert await opened(sources, f"upload:{digest}") == (FILE, None)
 
 
 async def test_what_is_not_there_is_said_to_be_missing(sources: WeightsSources, inbox: Path) -> None:
@@ -239,14 +205,13 @@ async def test_a_pipe_put_there_after_the_look_is_not_waited_for(sources: Weight
         await anext(found.chunks())
 
 
-@pytest.mark.parametrize("place", ["waiting", "final", "path"])
+@pytest.mark.parametrize("place", ["store", "path"])
 async def test_what_is_given_up_in_the_middle_is_closed_at_once(
     sources: WeightsSources, inbox: Path, tmp_path: Path, place: str
 ) -> None:
     (inbox / "v1.safetensors").write_bytes(FILE)
     digest = hashlib.sha256(FILE).hexdigest()
-    key = weights_key(digest) if place == "final" else upload_key(digest)
-    await FileStore(tmp_path / "store").put(key, chunk(FILE), digest)
+    await FileStore(tmp_path / "store").put(weights_key(digest), chunk(FILE), digest)
     uri = f"upload:{digest}" if place != "path" else (inbox / "v1.safetensors").as_uri()
     weights = await sources.open(uri)
     assert not isinstance(weights, Defect)

@@ -126,17 +126,6 @@ async def test_an_upload_that_is_gone_at_its_first_completion_did_not_succeed() 
     assert client.asked[-1][0] == "abort_multipart_upload"
 
 
-async def test_a_copy_that_nobody_confirms_is_made_again_before_what_was_copied_goes() -> None:
-    whole = {"CopyObjectResult": {"ETag": '"1"'}}
-    client = Client(answer(SMALL), {}, whole, {})
-    await store(client).move("uploads/x", KEY, digest_of(SMALL))
-    assert [name for name, _ in client.asked] == ["get_object", "copy_object", "copy_object", "delete_object"]
-    client = Client(answer(SMALL), {}, {})
-    with pytest.raises(StoreUnavailable):
-        await store(client).move("uploads/x", KEY, digest_of(SMALL))
-    assert "delete_object" not in [name for name, _ in client.asked]
-
-
 async def test_a_server_that_lists_no_parts_has_none_to_be_removed() -> None:
     class Pages:
         def paginate(self, **_: Any) -> Any:
