@@ -16,7 +16,6 @@ from loadtest.calibration.seen import Ask, Seen
 from loadtest.calibration.stage import Stage
 from loadtest.calibration.traffic import (
     BESIDE,
-    VOLLEYS,
     Tokenizing,
     asks,
     beside_others,
@@ -29,8 +28,8 @@ from loadtest.calibration.ways import FirstTokens
 from loadtest.workloads.shape import Bursts, Lengths, LogNormal, TrafficShape, Zipf
 
 HOP_ROUNDS = 6
-VOLLEYS_EACH, BESIDE_EACH = 3, 4
-"""Of each size, in each run."""
+VOLLEYS, BESIDE_EACH = 8, 4
+"""Of each run; the latter of each kind."""
 _LOG_S = 0.5
 """Until the gateway's last lines are in its log."""
 
@@ -83,7 +82,8 @@ async def run_once(stage: Stage, shape: TrafficShape, name: str) -> Run:
         await ask_all(stage, asker, each_once(stage.customers, f"{name}-first"))
         singles = [[ask] for ask in one_by_one(stage.customers, tokenizing, f"{name}-alone")]
         alone = [each for some in await _one_by_one(stage, asker, singles) for each in some]
-        volleys, beside = _volleys(stage, tokenizing, name), _beside(stage, tokenizing, name)
+        volleys = [volley(stage.customers, tokenizing, f"{name}-volley-{at}") for at in range(VOLLEYS)]
+        beside = _beside(stage, tokenizing, name)
         in_company = await _one_by_one(stage, asker, volleys + beside)
         before = await ways.first_tokens(stage.metrics_ports)
         seen = await ask_all(stage, asker, asks(shape, stage.customers, tokenizing, name))
@@ -94,16 +94,9 @@ async def run_once(stage: Stage, shape: TrafficShape, name: str) -> Run:
     if failed := [each.outcome for each in everybody if each.outcome != "ok"]:
         raise FleetFailed(f"{len(failed)} of {len(everybody)} requests failed: {failed[0]}")
     return Run(
-        alone=alone, seen=seen, first_tokens=after.since(before), volleys=in_company[: len(volleys)],
-        beside=in_company[len(volleys) :],
+        alone=alone, seen=seen, first_tokens=after.since(before), volleys=in_company[:VOLLEYS],
+        beside=in_company[VOLLEYS:],
     )  # fmt: skip
-
-
-def _volleys(stage: Stage, tokenizing: Tokenizing, name: str) -> list[list[Ask]]:
-    return [
-        volley(stage.customers, tokenizing, f"{name}-volley-{at}", sizes)
-        for at, sizes in enumerate(VOLLEYS * VOLLEYS_EACH)
-    ]
 
 
 def _beside(stage: Stage, tokenizing: Tokenizing, name: str) -> list[list[Ask]]:

@@ -20,10 +20,12 @@ ALONE_TOKENS = (40, 120, 200, 400, 600, 800)
 """Of the prompts of requests that have the fleet for themselves."""
 ALONE_EACH = 4
 """So many of each of them."""
-VOLLEYS = ((40,) * 8, (25, 120, 30, 240, 40, 90, 50, 380), (400,) * 4)
-"""The prompts of requests that are sent at one moment: short ones, all kinds, long ones."""
+VOLLEY = 8
+"""Requests that are sent at one moment. Their prompts are short: longer ones wait for each other's steps, and say less
+of what else holds them up."""
 BESIDE = ((40, 1), (400, 2), (400, 6), (800, 4))
 """Prompts of questions that are asked while other answers are being given, and how many of these."""
+_SHORT_TOKENS = 40
 _VOLLEY_TOKENS = 32
 _LONG_TOKENS = 160
 _BETWEEN_S = 0.005
@@ -98,11 +100,11 @@ def one_by_one(customers: Sequence[Customer], tokenizing: Tokenizing, run: str) 
     ]
 
 
-def volley(customers: Sequence[Customer], tokenizing: Tokenizing, run: str, sizes: Sequence[int]) -> list[Ask]:
-    """Questions of one moment, with prompts of these sizes."""
+def volley(customers: Sequence[Customer], tokenizing: Tokenizing, run: str) -> list[Ask]:
+    """Short questions of one moment."""
     draw, asked = random.Random(run), []
-    for number, tokens in enumerate(sizes):
-        at, prompt = number % len(customers), _text(draw, tokenizing.characters(tokens))
+    for number in range(VOLLEY):
+        at, prompt = number % len(customers), _text(draw, tokenizing.characters(_SHORT_TOKENS))
         ask = _ask(customers[at], f"{run}-{number}", prompt, at_s=0.0)
         asked.append(msgspec.structs.replace(ask, adapter=at, max_tokens=_VOLLEY_TOKENS))
     return asked

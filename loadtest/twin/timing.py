@@ -79,8 +79,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     in_line: bool = False
     """Requests pass a gateway, and then a worker, one after the other: those that come together wait for each other."""
     line_s: float | None = None
-    """Of requests that pass in line each begins its way so long after the one before it; None: `gateway_s`. They share
-    processors, and what is done for a request beside its way takes some."""
+    """Of requests that pass in line each begins its way so long after the one before it, and that is all that it waits
+    for others; None: it waits as long as `gateway_s` and `worker_s` say. Not all of these is work that holds up others,
+    and they share processors."""
     beside_s: float = 0.0
     """A request's way is so much longer for each replica that computes as it begins, since that takes a processor."""
     crowd_share: float = 0.0

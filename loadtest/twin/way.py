@@ -34,7 +34,10 @@ class Way:
 
     def _in_line_s(self, now_s: float, replica_id: str) -> float:
         timing, begins_s = self._timing, max(now_s, self._free_at_s)
-        self._free_at_s = begins_s + (timing.gateway_s if timing.line_s is None else timing.line_s)
-        received_s = max(begins_s + timing.gateway_s + timing.bus_s, self._worker_free_at_s.get(replica_id, 0.0))
+        if timing.line_s is not None:
+            self._free_at_s = begins_s + timing.line_s
+            return begins_s + self._way_s
+        self._free_at_s = begins_s + timing.gateway_s
+        received_s = max(self._free_at_s + timing.bus_s, self._worker_free_at_s.get(replica_id, 0.0))
         self._worker_free_at_s[replica_id] = received_s + timing.worker_s
         return received_s + timing.worker_s

@@ -66,6 +66,12 @@ def test_how_long_a_request_holds_up_the_next_need_not_be_what_its_gateway_takes
     assert max(at_once_s) == pytest.approx(min(at_once_s))
 
 
+def test_where_it_was_measured_how_they_hold_each_other_up_nothing_else_of_the_way_does() -> None:
+    slow_worker = msgspec.structs.replace(STEADY, worker_s=0.020, in_line=True, line_s=0.001)
+    way = Way(slow_worker, random.Random(0), lambda: 0)
+    assert [way.due_s(0.0, "r1") for _ in range(4)] == pytest.approx([0.030, 0.031, 0.032, 0.033])
+
+
 def test_the_way_is_longer_for_each_replica_that_computes() -> None:
     slower = msgspec.structs.replace(STEADY, beside_s=0.007)
     steady_s, slower_s = _ttfts_s(STEADY, 0.1, tokens=80), _ttfts_s(slower, 0.1, tokens=80)
