@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from services.gateway.core import streams
 from services.gateway.core.directory import Target
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.question import Question
-from services.gateway.core.stream import Ask, Stream, StreamPolicy
+from services.gateway.core.stream import Ask, Phase, Stream, StreamPolicy
 from services.gateway.core.transcript import Transcript
 from services.gateway.core.wish import Part, Wish, promised_tokens
 from services.gateway.io.outlet import Outlet
@@ -15,10 +16,12 @@ from services.gateway.io.sheaf import Strand
 from services.gateway.post import Post
 from services.gateway.records import Records, RequestRecord
 from services.gateway.routing import Routing
-from shared.messages.generation import GenerateRequest
+from shared.messages.generation import GenerateRequest, TokenChunk
 from shared.messages.identity import key_of
 from shared.runtime.clock import Clock
 from shared.runtime.tracing import NO_SPAN, NO_TRACER, Span, Tracer
+
+_NOT_STREAMING = -1
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +54,39 @@ class Conversation:
         self.outlet = outlet
         began_s = record.began_s
         self.stream = Stream(request_id=record.call_id, began_s=began_s, since_s=began_s, adapter=target.adapter)
+        self._heard_s = began_s
         self.transcript = Transcript()
         self.span: Span = NO_SPAN
+
+    @property
+    def stream(self) -> Stream:
+        """Brought up to date for whoever looks: plain tokens, of which there are most, only move two numbers."""
+        if self._next_position > self._stream.next_position:
+            self._stream = streams.gone_on(self._stream, self._next_position, self._heard_s)
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: Stream) -> None:
+        self._stream = stream
+        self._next_position = stream.next_position if stream.phase is Phase.STREAMING else _NOT_STREAMING
+
+    @property
+    def replica_id(self) -> str:
+        """Who works on it, or did last."""
+        return self._stream.replica_id
+
+    def goes_on(self, chunk: TokenChunk, now_s: float) -> bool:
+        """The hot path: whether this is the next token of a stream and nothing else. It is the stream's then."""
+        tokens = len(chunk.token_ids)
+        if chunk.position != self._next_position or chunk.finish is not None or not tokens:
+            return False
+        self._next_position += tokens
+        self._heard_s = now_s
+        return True
+
+    def flows(self, now_s: float, stall_s: float) -> bool:
+        """It streams, and no deadline is near."""
+        return self._next_position != _NOT_STREAMING and now_s - self._heard_s <= stall_s
 
     def question(self) -> Question:
         """Who is to be asked, of those who were not tried yet."""

@@ -87,7 +87,10 @@ class Conversations:
             if conversation is None:
                 self._cancels.stray(replica_id, chunk, now_s)
                 continue
-            self._apply(conversation, streams.chunk(conversation.stream, chunk, policies.streams, now_s))
+            if conversation.goes_on(chunk, now_s):
+                self._go_on(conversation, chunk, now_s)
+            else:
+                self._apply(conversation, streams.chunk(conversation.stream, chunk, policies.streams, now_s))
             if conversation.outlet.waiting_bytes > policies.most_waiting_bytes and conversation.wish.stream:
                 self._apply(conversation, endings.overflowed(conversation.stream, policies.most_waiting_bytes))
 
@@ -97,13 +100,12 @@ class Conversations:
         now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
         over = failover.lost if died else failover.given_up
         for conversation in list(self._live.values()):
-            stream = conversation.stream
-            if stream.replica_id == replica_id and is_broken(stream):
-                self._apply(conversation, over(stream, reason, policy, now_s))
+            if conversation.replica_id == replica_id and is_broken(conversation.stream):
+                self._apply(conversation, over(conversation.stream, reason, policy, now_s))
 
     def replicas(self) -> set[str]:
         """Those that work on something for this gateway."""
-        return {conversation.stream.replica_id for conversation in self._live.values()}
+        return {conversation.replica_id for conversation in self._live.values()}
 
     def tick(self) -> None:
         """Deadlines, and another look for those whom nobody could serve."""
@@ -112,7 +114,8 @@ class Conversations:
         for conversation in waiting:
             self._apply(conversation, self._route(conversation))
         for conversation in list(self._live.values()):
-            self._apply(conversation, streams.tick(conversation.stream, policy, now_s))
+            if not conversation.flows(now_s, policy.stall_s):
+                self._apply(conversation, streams.tick(conversation.stream, policy, now_s))
         self._cancels.forget_old(now_s)
 
     def _apply(self, conversation: Conversation, step: Step) -> None:
@@ -166,6 +169,13 @@ class Conversations:
     def _open(self, conversation: Conversation, accepted: Accepted) -> None:
         self._desk.records.accepted(conversation.record, accepted)
         conversation.outlet.open(accepted)
+
+    def _go_on(self, conversation: Conversation, chunk: TokenChunk, now_s: float) -> None:
+        """As `_deliver`, of a token that is neither the first nor the last."""
+        self._desk.records.delivered(conversation.record, len(chunk.token_ids), now_s)
+        conversation.transcript.add(chunk.token_ids, chunk.text)
+        text = Deliver(text=chunk.text, token_ids=chunk.token_ids, first=False, logprobs=chunk.logprobs)
+        conversation.outlet.put(text)
 
     def _deliver(self, conversation: Conversation, deliver: Deliver) -> None:
         record, now_s = conversation.record, self._desk.clock.now_s()

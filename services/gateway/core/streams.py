@@ -98,6 +98,11 @@ def chunk(stream: Stream, piece: TokenChunk, policy: StreamPolicy, now_s: float)
     return state, (text,)
 
 
+def gone_on(stream: Stream, next_position: int, now_s: float) -> Stream:
+    """As `chunk` would leave a stream that streams, after plain tokens up to that position, the last of them now."""
+    return msgspec.structs.replace(stream, since_s=now_s, next_position=next_position)
+
+
 def tick(stream: Stream, policy: StreamPolicy, now_s: float) -> Step:
     """Deadlines."""
     if stream.phase is not Phase.STREAMING and now_s - stream.began_s > policy.first_token_s:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from starlette.types import Send
 
 from services.gateway.core import completion
-from services.gateway.core.openai.answers import Scribe, Writer
+from services.gateway.core.openai.answers import Scribe
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.stream import Deliver
 from services.gateway.core.wish import Wish
 from services.gateway.io.door import Exchange
-from services.gateway.io.outlet import Outlet, Piece
+from services.gateway.io.line import Line
+from services.gateway.io.outlet import Outlet
 from services.gateway.io.sheaf import Sheaf
+from services.gateway.io.spout import Spout
 from shared.messages.generation import Usage
 
 Head = dict[str, str]
@@ -24,7 +26,7 @@ _EVENTS = {
 }
 
 
-async def answer(wish: Wish, exchange: Exchange, head: Head, send: Send) -> None:
+async def answer(wish: Wish, exchange: Exchange, head: Head, line: Line, send: Send) -> None:
     outlet = exchange.outlet
     await outlet.wake.wait()
     verdict = outlet.verdict()
@@ -40,7 +42,7 @@ async def answer(wish: Wish, exchange: Exchange, head: Head, send: Send) -> None
     if isinstance(outlet, Sheaf):
         await _stream_all(outlet, scribe, send)
     else:
-        await _stream(outlet, scribe, send)
+        await _stream(outlet, scribe, line, send)
 
 
 async def send_refusal(send: Send, refusal: Refusal, head: Head) -> None:
@@ -49,28 +51,19 @@ async def send_refusal(send: Send, refusal: Refusal, head: Head) -> None:
     await _send_body(send, refusal.status, {**head, **refusal.headers, **ending}, refusal.envelope)
 
 
-async def _stream(outlet: Outlet, scribe: Scribe, send: Send) -> None:
+async def _stream(outlet: Outlet, scribe: Scribe, line: Line, send: Send) -> None:
+    """Nothing runs here between the head and the last piece."""
     [writer] = scribe.writers
-    over = False
-    while not over:
-        await outlet.wake.wait()
-        pieces = outlet.take()
-        over = any(_is_last(piece) for piece in pieces[-1:])
-        body = b"".join([_events(scribe, writer, piece) for piece in pieces])
-        if body:
-            await send({"type": "http.response.body", "body": body, "more_body": not over})
-
-
-def _events(scribe: Scribe, writer: Writer, piece: Piece) -> bytes:
-    if isinstance(piece, Refusal):
-        return completion.error_event(piece)
-    if piece.finish is None:
-        return writer.piece(piece)
-    return writer.piece(piece) + scribe.ending([piece.finish.usage])
-
-
-def _is_last(piece: Piece) -> bool:
-    return isinstance(piece, Refusal) or piece.finish is not None
+    spout = Spout(line, writer.piece)
+    outlet.flow(spout)
+    await outlet.wake.wait()
+    [last] = outlet.take()
+    if isinstance(last, Refusal):
+        end = completion.error_event(last)
+    else:
+        assert last.finish is not None, "all pieces but the last flow"
+        end = writer.piece(last) + scribe.ending([last.finish.usage])
+    await send({"type": "http.response.body", "body": spout.rest() + end})
 
 
 async def _stream_all(sheaf: Sheaf, scribe: Scribe, send: Send) -> None:

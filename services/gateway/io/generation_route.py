@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
@@ -17,6 +13,7 @@ from services.gateway.core.wish import Wish
 from services.gateway.io.answering import Head, answer, send_refusal
 from services.gateway.io.body import BodyLimits, ClientGone, read_body
 from services.gateway.io.door import Door, Exchange
+from services.gateway.io.line import line_of
 from shared.messages.identity import is_subject_token
 
 STRATEGY_HEADER = "x-lorafleet-strategy"
@@ -50,8 +47,12 @@ class GenerationRoute:
             return
         wish, exchange = admitted
         head |= exchange.limits
-        async with _watched(exchange, receive):
-            await answer(wish, exchange, head, send)
+        line = line_of(scope)
+        try:
+            with line.watched(lambda: exchange.leave("The client left.")):
+                await answer(wish, exchange, head, line, send)
+        finally:
+            exchange.leave("The response ended early.")
 
     def _request_id(self, headers: Headers) -> str:
         """The client's own, if it can stand in a header and a log line as it is."""
@@ -78,20 +79,3 @@ class GenerationRoute:
             wish = msgspec.structs.replace(wish, strategy=strategy)
         exchange = await self._door.begin(caller, wish, request_id)
         return exchange if isinstance(exchange, Refusal) else (wish, exchange)
-
-
-@asynccontextmanager
-async def _watched(exchange: Exchange, receive: Receive) -> AsyncIterator[None]:
-    """Writing to a client that left raises nothing: only `receive` tells, so somebody has to listen."""
-    watch = asyncio.create_task(_until_gone(exchange, receive))
-    try:
-        yield
-    finally:
-        watch.cancel()
-        exchange.leave("The response ended early.")
-
-
-async def _until_gone(exchange: Exchange, receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    exchange.leave("The client left.")

@@ -6,6 +6,7 @@ import asyncio
 
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.stream import Deliver
+from services.gateway.io.spout import Spout
 from shared.messages.generation import Accepted
 
 EVENT_BYTES = 256
@@ -15,24 +16,44 @@ Piece = Deliver | Refusal
 
 
 class Outlet:
-    """One writer, one reader, no task. The reader awaits `wake`: a `streaming` one is woken for every batch,
-    the other at the end. A Refusal is always the last piece, and so is a Deliver with a finish."""
+    """One writer, one reader, no task. The reader awaits `wake`: a `streaming` one is woken for every batch until it
+    lets pieces `flow`, and otherwise at the end. A Refusal is always the last piece, and so is a Deliver with a
+    finish."""
 
     def __init__(self, *, streaming: bool) -> None:
         self._streaming = streaming
         self._accepted: Accepted | None = None
         self._pieces: list[Piece] = []
+        self._spout: Spout | None = None
+        self._own_bytes = 0
         self.wake = asyncio.Event()
-        self.waiting_bytes = 0
 
     def open(self, accepted: Accepted) -> None:
         self._accepted = accepted
-        if self._streaming:
+        if self._streaming and self._spout is None:
             self.wake.set()
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._own_bytes if self._spout is None else self._own_bytes + self._spout.waiting_bytes
+
+    def flow(self, spout: Spout) -> None:
+        """From now on all pieces but the last go through this one, those that wait first."""
+        self.wake.clear()
+        pieces, self._pieces, self._own_bytes = self._pieces, [], 0
+        self._spout = spout
+        for piece in pieces:
+            if isinstance(piece, Refusal):
+                self.fail(piece)
+            else:
+                self.put(piece)
+
     def put(self, piece: Deliver) -> None:
+        if self._spout is not None and piece.finish is None:
+            self._spout.put(piece)
+            return
         self._pieces.append(piece)
-        self.waiting_bytes += EVENT_BYTES + len(piece.text)
+        self._own_bytes += EVENT_BYTES + len(piece.text)
         if self._streaming or piece.finish is not None:
             self.wake.set()
 
@@ -54,5 +75,5 @@ class Outlet:
         """Everything that waits, and until there is more `wake` is not set."""
         self.wake.clear()
         pieces, self._pieces = self._pieces, []
-        self.waiting_bytes = 0
+        self._own_bytes = 0
         return pieces

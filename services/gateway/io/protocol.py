@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from services.gateway.core import refusal
 from services.gateway.core.refusal import Refusal
+from services.gateway.io.line import EXTENSION, Line, Turn
 
 _TO_BE_TOLD = 512
 """Connections beyond the most that are let in to hear that there are too many; those beyond them are just closed."""
@@ -34,15 +35,20 @@ class PromptProtocol(HttpToolsProtocol):
     With Nagle's algorithm on, a kept-alive connection would hold each first token back until the client's
     delayed acknowledgement, about 40 ms. The kernel's user timeout drops a connection that has had
     something to send for `slow_write_s` and could not: nothing in the gateway has to watch for it.
+
+    Each request has its line: tokens need no task to be written, and a client that leaves none to be noticed.
     """
 
     policy = ConnectionPolicy()
+    turn = Turn()
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.timeout_keep_alive = self.policy.keep_alive_s  # type: ignore[assignment]  # a number of seconds for a timer
         self._head_bytes = 0
         self._head_due: asyncio.TimerHandle | None = None
+        self._lines: tuple[Line, ...] = ()
+        """Of the request that is answered, and of those that were sent without waiting for its end."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         connection = transport.get_extra_info("socket")
@@ -58,6 +64,13 @@ class PromptProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_over()
         super().connection_lost(exc)
+        for line in self._lines:
+            line.lose()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        for line in self._lines:
+            line.make_room()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -70,6 +83,10 @@ class PromptProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._head_due = self.loop.call_later(self.policy.head_s, self._head_is_late)
         super().on_message_begin()
+        line = Line(self.transport, self.flow, self.turn)
+        under_way = self.cycle is not None and not self.cycle.response_complete
+        self._lines = (*self._lines, line) if under_way else (line,)
+        self.scope["extensions"] = {EXTENSION: line}  # type: ignore[typeddict-item]
 
     def on_headers_complete(self) -> None:
         self._head_is_over()
@@ -100,7 +117,7 @@ class PromptProtocol(HttpToolsProtocol):
 
 def prompt_protocol(policy: ConnectionPolicy) -> type[HttpToolsProtocol]:
     """What a server makes one of for each connection."""
-    return type("PolicedProtocol", (PromptProtocol,), {"policy": policy})
+    return type("PolicedProtocol", (PromptProtocol,), {"policy": policy, "turn": Turn()})
 
 
 def _refuser(why: Refusal) -> Any:

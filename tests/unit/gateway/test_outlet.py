@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import Transport
+from collections.abc import Callable
+from typing import cast
+
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from services.gateway.core import refusal
 from services.gateway.core.stream import Deliver
+from services.gateway.io.line import Line, Turn
 from services.gateway.io.outlet import Outlet
+from services.gateway.io.spout import Spout
 from shared.messages.generation import Accepted, Finish, Usage
 
 ACCEPTED = Accepted(request_id="q", replica_id="r", incarnation="i", tier="gpu", prompt_tokens=1, seed=1)
@@ -72,3 +80,77 @@ def test_the_bytes_that_wait_are_counted() -> None:
     assert outlet.waiting_bytes > 1_000
     outlet.take()
     assert outlet.waiting_bytes == 0
+
+
+class PaperTransport:
+    """Of a connection, what reached it."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.aborted = False
+
+    def write(self, content: bytes) -> None:
+        self.written += content
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class PaperFlow:
+    write_paused = False
+
+
+def said(piece: Deliver) -> bytes:
+    return piece.text.encode()
+
+
+def flowing(write: Callable[[Deliver], bytes] = said) -> tuple[Outlet, Spout, PaperTransport, PaperFlow]:
+    transport, flow = PaperTransport(), PaperFlow()
+    line = Line(cast(Transport, transport), cast(FlowControl, flow), Turn())
+    outlet, spout = opened(streaming=True), Spout(line, write)
+    outlet.put(token("early "))
+    outlet.flow(spout)
+    return outlet, spout, transport, flow
+
+
+async def test_what_flows_is_one_write_a_turn_and_wakes_nobody_before_the_end() -> None:
+    outlet, _, transport, _ = flowing()
+    outlet.put(token("a"))
+    outlet.put(token("b"))
+    assert transport.written == b""
+    await asyncio.sleep(0)
+    assert transport.written == b"8\r\nearly ab\r\n"
+    outlet.open(ACCEPTED)  # another replica goes on
+    assert not outlet.wake.is_set()
+    outlet.put(token("c", END))
+    assert outlet.wake.is_set()
+    assert outlet.take() == [token("c", END)]
+
+
+async def test_a_stalled_line_keeps_the_order_and_is_counted() -> None:
+    outlet, spout, transport, flow = flowing()
+    flow.write_paused = True
+    outlet.put(token("x" * 1_000))
+    await asyncio.sleep(0)
+    assert transport.written == b""
+    assert outlet.waiting_bytes > 1_000
+    flow.write_paused = False
+    spout.flush()  # as the line does when there is room
+    assert transport.written.startswith(b"3ee\r\nearly xxx")
+    assert outlet.waiting_bytes == 0
+
+
+async def test_what_flows_before_a_failure_stays_before_it() -> None:
+    outlet, spout, _, _ = flowing()
+    outlet.put(token("a"))
+    outlet.fail(NO)
+    assert outlet.wake.is_set()
+    assert (spout.rest(), outlet.take()) == (b"early a", [NO])
+
+
+async def test_a_piece_that_cannot_be_written_ends_its_own_connection_and_raises_nothing() -> None:
+    def broken(piece: Deliver) -> bytes:
+        raise ValueError(piece.text)
+
+    _, _, transport, _ = flowing(broken)
+    assert transport.aborted

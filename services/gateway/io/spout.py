@@ -1,0 +1,49 @@
+"""Tokens of a stream on their way to its socket: from the callback that hears a frame, past the response's task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from services.gateway.core.stream import Deliver
+from services.gateway.io.line import Line
+from shared.runtime.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+class Spout:
+    """`write` makes events of pieces. What a stalled line does not take waits here."""
+
+    __slots__ = ("_line", "_waiting", "_write", "waiting_bytes")
+
+    def __init__(self, line: Line, write: Callable[[Deliver], bytes]) -> None:
+        self._line = line
+        self._write = write
+        self._waiting: list[bytes] = []
+        self.waiting_bytes = 0
+        line.on_room = self.flush
+
+    def put(self, piece: Deliver) -> None:
+        """What fails costs this stream, and not those that are heard of in the same frame."""
+        try:
+            event = self._write(piece)
+        except Exception as error:
+            _log.exception("a piece of a stream cannot be written", error=error)
+            self._line.cut()
+            return
+        if event:
+            if not self._waiting:
+                self._line.turn.add(self.flush)
+            self._waiting.append(event)
+            self.waiting_bytes += len(event)
+
+    def flush(self) -> None:
+        if self._waiting and not self._line.stalled:
+            self._line.write(self.rest())
+
+    def rest(self) -> bytes:
+        """What was not written yet; it is whoever takes it that writes it."""
+        rest = b"".join(self._waiting)
+        self._waiting.clear()
+        self.waiting_bytes = 0
+        return rest
