@@ -20,6 +20,7 @@ class Places:
         self._held = 0
         self._until_s = 0.0
         self._waiting = 0
+        self._needed = 0
         self._denied_until_s = 0.0
 
     def change(self, limit: int) -> None:
@@ -30,8 +31,9 @@ class Places:
     def covers(self, choices: int, now_s: float) -> bool:
         return self.used + choices <= self._held and now_s < self._until_s
 
-    def denied_for_s(self, now_s: float) -> float | None:
-        return _RETRY_S if now_s < self._denied_until_s else None
+    def denied_for_s(self, choices: int, now_s: float) -> float | None:
+        """Of those that are not covered. More than the limit never will be."""
+        return _RETRY_S if choices > self.limit or now_s < self._denied_until_s else None
 
     def wait_for(self, choices: int) -> None:
         self._waiting += choices
@@ -40,7 +42,9 @@ class Places:
         self.used += choices
 
     def leave(self, choices: int) -> None:
+        """The ledger may have more for the next one."""
         self.used = max(0, self.used - choices)
+        self._denied_until_s = 0.0
 
     def alone_for_s(self, choices: int, share: Share) -> float:
         return 0.0 if self.used + choices <= share.own(self.limit) else _RETRY_S
@@ -55,16 +59,15 @@ class Places:
         if not self._waiting and not renews and not self.holds_too_many(share):
             return None
         spare = share.spare(self.limit) if self.used or self._waiting else 0
-        want = self.used + self._waiting + spare
-        self._waiting = 0
-        return PlacesAsk(limit=self.limit, used=self.used, want=want)
+        self._needed, self._waiting = self.used + self._waiting, 0
+        return PlacesAsk(limit=self.limit, used=self.used, want=self._needed + spare)
 
     def granted(self, asked: PlacesAsk, grant: PlacesGrant, now_s: float, policy: LeasePolicy) -> None:
         """From the moment of the answer it holds a little shorter than in the ledger."""
         self._waiting = 0
         self._held = grant.held
         self._until_s = now_s + 0.8 * policy.places_s
-        if asked.want > asked.used and grant.held <= asked.used:
+        if self._needed > asked.used and grant.held < self._needed:
             self._denied_until_s = now_s + policy.denied_s
 
     def lost(self) -> None:

@@ -143,7 +143,7 @@ class Allowances:
         if places is not None and alone:
             yield "streams", demand.choices, places.alone_for_s(demand.choices, share) or None
         elif places is not None and not places.covers(demand.choices, now_s):
-            yield "streams", demand.choices, places.denied_for_s(now_s)
+            yield "streams", demand.choices, places.denied_for_s(demand.choices, now_s)
 
     def _lacking(self, accounts: list[Account], demand: Demand, now_s: float) -> tuple[str, ...]:
         """Those whose leases do not cover it, which now wait for more."""

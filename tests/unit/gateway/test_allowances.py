@@ -293,3 +293,42 @@ def test_a_gateway_that_is_silent_is_no_company() -> None:
     company.heard("g1", 0.0)
     assert company.count(FRESH_S) == 2
     assert company.count(FRESH_S + 0.1) == 1
+
+
+def test_each_answer_of_a_request_counts_as_a_request() -> None:
+    town = Town(2, Limits(requests_per_min=10))
+    assert isinstance(town.ask(0, choices=6), Pass)
+    denied = town.ask(1, choices=6)
+    assert isinstance(denied, Denial)
+    assert denied.kind == "requests"
+    assert isinstance(town.ask(1, choices=4), Pass)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_each_answer_of_a_request_runs_as_a_stream(alone: bool) -> None:
+    """No part of a request gets a place unless all of it does."""
+    town = Town(1, Limits(streams=4))
+    if alone:
+        town.ledger = None
+    assert isinstance(town.ask(0, choices=3), Pass)
+    denied = town.ask(0, choices=2)
+    assert isinstance(denied, Denial)
+    assert denied.reason == "The limit of tenant acme, 4 streams at once, is reached, and this request asks for 2."
+    assert isinstance(town.ask(0), Pass)
+    town.settle(town.admitted[0], 5)
+    assert isinstance(town.ask(0, choices=3), Pass)
+
+
+def test_streams_that_another_gateway_holds_are_taken() -> None:
+    town = Town(2, Limits(streams=8))
+    assert isinstance(town.ask(0, choices=6), Pass)
+    denied = town.ask(1, choices=4)
+    assert isinstance(denied, Denial), "two are left, and the own share would be four"
+    assert isinstance(town.ask(1, choices=2), Pass)
+
+
+def test_more_answers_than_streams_are_never_let_in() -> None:
+    town = Town(1, Limits(streams=2))
+    waits = town.waits
+    assert isinstance(town.ask(0, choices=3), Denial)
+    assert town.waits == waits, "no ledger has to be asked"

@@ -41,11 +41,11 @@ class Town:
         grant = self.ledger.answer(msgspec.json.decode(said, type=Ask))
         gateway.granted(ask, msgspec.json.decode(msgspec.json.encode(grant), type=Grant), self.now_s)
 
-    def ask(self, at: int, tokens: int = 1) -> Decision:
-        gateway = self.gateways[at]
+    def ask(self, at: int, tokens: int = 1, choices: int = 1) -> Decision:
+        gateway, demand = self.gateways[at], Demand(tokens=tokens, choices=choices)
         for _ in range(4):
             alone = self.ledger is None
-            decision = gateway.admit((self.subject,), Demand(tokens=tokens), self.now_s, alone=alone)
+            decision = gateway.admit((self.subject,), demand, self.now_s, alone=alone)
             if not isinstance(decision, NeedsLease):
                 break
             self.waits += 1
