@@ -203,6 +203,12 @@ bench-gateway: $(INSTALLED) $(PEERS_ASKED:%=$(PEERS_FOLDER)/%/.installed) ## our
 	$(PYTHON) -m loadtest.gateway_bench --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")" \
 	  $(if $(PEERS),--peers $(PEERS)) $(if $(PARTS),--parts $(PARTS)) $(if $(QUIET_S),--quiet-s $(QUIET_S))
 
+.PHONY: fleet-a-live
+fleet-a-live: $(INSTALLED) ## 26 timed replicas, 5,000 aliases and 40 requests/s in real time, beside the twin; MINUTES=10
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m loadtest.fleet_live --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")" \
+	  --minutes $(or $(MINUTES),10) $(if $(RATE),--rate $(RATE))
+
 $(PEERS_FOLDER)/%/.installed: infra/lock/peers/%.lock
 	@echo "set-up: $(@D) with the $$(wc -l < $<) packages of $<"
 	@python3.11 -m venv $(@D)

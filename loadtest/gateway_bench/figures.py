@@ -26,7 +26,8 @@ _TARGETS = {
 
 class Front(msgspec.Struct, frozen=True, kw_only=True):
     """All that was seen at one door. `samples` by scenario; `saying`, if it is ours: of the first scenario before
-    replicas that do nothing but publish."""
+    replicas that do nothing but publish, as the mock backends do. Ten whole workers have a processor to share with the
+    client: how late they are themselves would be the door's."""
 
     name: str
     idle_bytes: int = 0
@@ -88,15 +89,24 @@ def _paced(front: Front) -> dict[str, tuple[float, str]]:
     for group in ("nats", "worker"):
         if group in sample.cpu_s:
             found[f"cpu_us_per_token_{group}"] = (sample.cpu_s[group] * 1e6 / sample.heard.tokens, "us")
-    if front.saying is not None and front.saying.heard.tokens:
-        published = front.saying.cpu_s["worker"] * 1e6 / front.saying.heard.tokens
-        found["cpu_us_per_token_publishing"] = (published, "us")
+    if front.saying is None or not front.saying.heard.tokens:
+        return {**found, **_late(sample)}
+    published = front.saying.cpu_s["worker"] * 1e6 / front.saying.heard.tokens
+    found["cpu_us_per_token_publishing"] = (published, "us")
+    timed = {f"{name}.timed_workers": value for name, value in _late(sample).items()}
+    return {**found, **_late(front.saying), **timed}
+
+
+def _late(sample: Sample) -> dict[str, tuple[float, str]]:
+    """What the way took, in front of whoever stood behind."""
+    found = {"tokens_per_s": (sample.tokens_per_s, "1/s")}
     for share in ("p50", "p95"):
         added_ms, relay_ms = getattr(sample.heard.added_ttft_ms, share), getattr(sample.heard.relay_ms, share)
         if added_ms is not None:
             found[f"added_ttft_ms.{share}"] = (added_ms, "ms")
-        found[f"relay_ms.{share}"] = (relay_ms, "ms")
-    return {**found, "tokens_per_s": (sample.tokens_per_s, "1/s")}
+        if relay_ms is not None:
+            found[f"relay_ms.{share}"] = (relay_ms, "ms")
+    return found
 
 
 def _flooded(front: Front) -> dict[str, tuple[float, str]]:

@@ -30,7 +30,7 @@ REPLICAS, ROWS = 10, 32
 _SAYING_REPLICAS = 1
 """A flood of 32 streams is one replica's, as fast as it can."""
 _GRACE_S = 5.0
-_GATEWAY = "LORAFLEET_GATEWAY_"
+GATEWAY = "LORAFLEET_GATEWAY_"
 
 
 class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,9 +72,12 @@ async def fleet(plan: FleetPlan) -> AsyncIterator[Door]:
         redis_url = start_valkey(supervisor, layout, settings)
         logins = await start_nats(supervisor, layout, settings)
         replicas = await _replicas(plan, layout, logins, ends)
-        env = {**logins["gateway"].env(_GATEWAY), f"{_GATEWAY}REDIS_URL": redis_url}
+        env = {**logins["gateway"].env(GATEWAY), f"{GATEWAY}REDIS_URL": redis_url}
         ports = free_ports(plan.gateways)
-        gateways = [_gateway(plan, layout, at, {**env, f"{_GATEWAY}PORT": str(port)}) for at, port in enumerate(ports)]
+        gateways = [
+            launch_gateway(layout, f"gateway-{at}", {**env, f"{GATEWAY}PORT": str(port)}, plan.cores.measured)
+            for at, port in enumerate(ports)
+        ]
         for gateway in gateways:
             ends.push_async_callback(gateway.stop, _GRACE_S)
         await asyncio.gather(*map(until_answered, ports, gateways))
@@ -97,25 +100,29 @@ async def _replicas(plan: FleetPlan, layout: Layout, logins: Mapping[str, BusLog
     await warming.start()
     await write_directory(registry, plan.cast)
     await write_placement(placement, plan.cast, plan.replica_ids)
-    replicas = _launched(plan, layout, logins["replica_worker"])
+    told = _told(plan, layout, logins["replica_worker"])
+    replicas = launch_replicas(told, layout, "replicas", plan.cores.others)
     ends.push_async_callback(replicas.stop, _GRACE_S)
     await warming.until(len(plan.replica_ids), plan.cast.customers if plan.step_s else 0, "gpu", replicas)
     return replicas
 
 
-def _launched(plan: FleetPlan, layout: Layout, login: BusLogin) -> Running:
-    told = Plan(
+def _told(plan: FleetPlan, layout: Layout, login: BusLogin) -> Plan:
+    return Plan(
         nats_url=login.url, nats_user=login.user, nats_password=login.password, replica_ids=plan.replica_ids,
         base_model_hash=plan.cast.base_model_hash, model_folder=str(plan.model), store_url=layout.store.as_uri(),
         cache_folder=str(layout.home / "cache"), policy=plan.policy,
     )  # fmt: skip
-    path = layout.home / "replicas.json"
+
+
+def launch_replicas(told: Plan, layout: Layout, name: str, core: int | None) -> Running:
+    """A process of all replicas of this plan, on this core if one is named. Raises OSError."""
+    path = layout.home / f"{name}.json"
     path.write_bytes(msgspec.json.encode(told))
-    argv = [sys.executable, "-m", "loadtest.gateway_bench.replicas", str(path)]
-    return started("replicas", argv, plan.cores.others, layout.logs)
+    return started(name, [sys.executable, "-m", "loadtest.gateway_bench.replicas", str(path)], core, layout.logs)
 
 
-def _gateway(plan: FleetPlan, layout: Layout, at: int, env: Mapping[str, str]) -> Running:
-    own = {f"{_GATEWAY}GATEWAY_ID": f"gateway-{at}", f"{_GATEWAY}ROUTE_LOG_ONE_IN": "0"}
-    argv = [sys.executable, "-m", "services.gateway"]
-    return started(f"gateway-{at}", argv, plan.cores.measured, layout.logs, {**env, **own})
+def launch_gateway(layout: Layout, name: str, env: Mapping[str, str], core: int | None) -> Running:
+    """Raises OSError."""
+    own = {f"{GATEWAY}GATEWAY_ID": name, f"{GATEWAY}ROUTE_LOG_ONE_IN": "0"}
+    return started(name, [sys.executable, "-m", "services.gateway"], core, layout.logs, {**env, **own})

@@ -32,8 +32,8 @@ def chosen_cores() -> Cores:
     return Cores(measured=mine[-1], others=mine[0])
 
 
-def pinned(core: int, argv: Sequence[str]) -> list[str]:
-    return ["taskset", "-c", str(core), *argv]
+def pinned(core: int | None, argv: Sequence[str]) -> list[str]:
+    return list(argv) if core is None else ["taskset", "-c", str(core), *argv]
 
 
 def tree(pid: int) -> Iterator[int]:
@@ -106,8 +106,10 @@ class Running(Child):
         return self.exit_code() is not None
 
 
-def started(name: str, argv: Sequence[str], core: int, folder: Path, env: Mapping[str, str] | None = None) -> Running:
-    """A child on this core, whose words are in `folder`. Raises OSError."""
+def started(
+    name: str, argv: Sequence[str], core: int | None, folder: Path, env: Mapping[str, str] | None = None
+) -> Running:
+    """A child on this core, if one is named, whose words are in `folder`. Raises OSError."""
     child = Running(name, pinned(core, argv), {**os.environ, **(env or {})}, folder / f"{name}.log")
     child.start()
     prefer([child.pid])

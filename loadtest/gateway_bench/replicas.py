@@ -16,7 +16,7 @@ import uvloop
 
 from loadtest.gateway_bench.saying import SayingReplica
 from loadtest.gateway_bench.stamps import Arrivals, StampedFrames
-from loadtest.gateway_bench.stepping import SteppedEngine
+from loadtest.gateway_bench.stepping import QuickEngine, SteppedEngine
 from services.replica_worker.__main__ import parts_of
 from services.replica_worker.app import Replica
 from services.replica_worker.assembly import Outside
@@ -43,7 +43,8 @@ RANK_LIMIT = 16
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`policy` None: replicas that only say what they are asked for. `stamped`: their tokens are moments."""
+    """`policy` None: replicas that only say what they are asked for. `stamped`: their tokens are moments,
+    and their steps end at those of a grid."""
 
     nats_url: str
     nats_user: str
@@ -98,7 +99,7 @@ def timed_parts(plan: Plan, name: str, bus: Bus, tokenizer: Tokenizer) -> list[P
         ),
         bus=arrivals if plan.stamped else bus,
         clock=clock,
-        engine=SteppedEngine(policy, plan.replica_ids.index(name) / len(plan.replica_ids)),
+        engine=_engine(plan, policy, name),
         tokenizer=tokenizer,
         files=DiskFiles(settings.cache_folder),
         store=store_from_url(plan.store_url, settings),
@@ -108,6 +109,12 @@ def timed_parts(plan: Plan, name: str, bus: Bus, tokenizer: Tokenizer) -> list[P
         ask_to_stop=lambda: None,
     )
     return parts_of(Replica(settings, outside), outside, _NoProbe())
+
+
+def _engine(plan: Plan, policy: TimedPolicy, name: str) -> QuickEngine:
+    if not plan.stamped:
+        return QuickEngine(policy)
+    return SteppedEngine(policy, plan.replica_ids.index(name) / len(plan.replica_ids))
 
 
 async def serve(plan: Plan) -> None:

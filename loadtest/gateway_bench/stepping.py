@@ -6,8 +6,14 @@ from __future__ import annotations
 import asyncio
 import time
 
+from services.replica_worker.engine.port import Probe, StepToken
+from services.replica_worker.engine.sequence import Sequence
 from services.replica_worker.engine.timed.engine import TimedEngine
 from services.replica_worker.engine.timed.policy import TimedPolicy
+
+_FIRST_LETTER = 67
+_LETTERS = 26
+"""By the ids of a byte-level tokenizer without special tokens but three."""
 
 
 def until_step_s(now_s: float, step_s: float, offset: float) -> float:
@@ -17,8 +23,18 @@ def until_step_s(now_s: float, step_s: float, offset: float) -> float:
     return step_s - (now_s - offset * step_s) % step_s
 
 
-class SteppedEngine(TimedEngine):
-    """A timed engine whose steps end at the moments of a grid, this share of a step after everybody else's."""
+class QuickEngine(TimedEngine):
+    """A timed engine whose tokens are the alphabet: to draw them from a hash of the whole prompt costs more than all
+    else that a worker does for a token."""
+
+    def _outcome(self, sequence: Sequence) -> StepToken | Probe:
+        if sequence.probe_top:
+            return super()._outcome(sequence)
+        return self._schedule.accept(sequence, _FIRST_LETTER + sequence.next_position % _LETTERS)
+
+
+class SteppedEngine(QuickEngine):
+    """Its steps end at the moments of a grid, this share of a step after everybody else's."""
 
     def __init__(self, policy: TimedPolicy, offset: float) -> None:
         super().__init__(policy)

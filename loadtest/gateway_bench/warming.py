@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 
 import httpx
 
@@ -13,6 +15,7 @@ from shared.messages.reports import ReplicaReport, Residency
 
 _POLL_S = 0.05
 _DEADLINE_S = 60.0
+_LOOK_S = 1.0
 
 
 class Warming:
@@ -33,9 +36,26 @@ class Warming:
         it has ended, TimeoutError."""
         async with asyncio.timeout(_DEADLINE_S):
             while not (len(self._ready) >= replicas and self._warm(adapters, tier) >= replicas):
-                _alive(process)
-                self._news.clear()
-                await asyncio.wait({asyncio.ensure_future(self._news.wait())}, timeout=1.0)
+                await self._more(process)
+
+    async def until_held(self, copies: int, within_s: float, process: Running) -> None:
+        """So many copies of adapters are in RAM or in a slot, all replicas together. Raises RuntimeError once the
+        process has ended, or if it takes longer than that."""
+        ends_s = time.monotonic() + within_s
+        while (held := self.copies()) < copies:
+            if time.monotonic() > ends_s:
+                raise RuntimeError(f"after {within_s:g} s replicas hold {held:,} adapters in RAM, not {copies:,}")
+            await self._more(process)
+
+    def copies(self) -> int:
+        return sum(tier in ("ram", "gpu") for held in self._held.values() for tier in held.values())
+
+    async def _more(self, process: Running) -> None:
+        """They may say more, or nothing any more."""
+        _alive(process)
+        self._news.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), _LOOK_S)
 
     def _warm(self, adapters: int, tier: str) -> int:
         if not adapters:
