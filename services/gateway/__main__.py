@@ -80,7 +80,8 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock, tracer: Tracer = NO_TRACE
     desk = Desk(
         gateway_id=gateway_id, fleet=fleet, post=post, records=records, routing=routing, clock=clock,
         policies=Policies(
-            streams=chosen.streams, most_waiting_bytes=chosen.most_waiting_bytes
+            streams=chosen.streams, most_waiting_bytes=chosen.most_waiting_bytes, most_streams=chosen.most_streams,
+            objective_s=chosen.objective_ttft_s if chosen.shed_late else 0.0,
         ),
         tracer=tracer,
     )  # fmt: skip

@@ -69,6 +69,11 @@ class Gateway:
             unready = refusal.unavailable(reason, code="not_ready")
             self._desk.records.refused_at_once(records[0], unready, self._desk.clock)
             return unready
+        most = self._desk.policies.most_streams
+        if len(self._conversations) + len(parts) > most:
+            full = refusal.unavailable(f"This gateway answers {most} requests already.", code="overloaded")
+            self._desk.records.refused_at_once(records[0], full, self._desk.clock)
+            return full
         demand = Demand(tokens=estimated_tokens(wish, target.max_context_tokens), choices=wish.choices)
         allowed = self._limits.admit(caller.limited, demand, late=late)
         if isinstance(allowed, NeedsLease):

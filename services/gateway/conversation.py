@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from services.gateway.core import streams
+from services.gateway.core import deadline, streams
 from services.gateway.core.directory import Target
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.question import Question
@@ -25,8 +25,12 @@ _NOT_STREAMING = -1
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    """`objective_s`: replicas that cannot give a first token within it refuse; 0: they let requests wait."""
+
     streams: StreamPolicy
     most_waiting_bytes: int
+    most_streams: int = 10_000
+    objective_s: float = 0.0
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +57,8 @@ class Conversation:
         self.record = record
         self.outlet = outlet
         began_s = record.began_s
-        self.stream = Stream(request_id=record.call_id, began_s=began_s, since_s=began_s, adapter=target.adapter)
+        stream = Stream(request_id=record.call_id, began_s=began_s, since_s=began_s, adapter=target.adapter)
+        self.stream = deadline.with_deadline(stream, wish.timeout_s, whole=not wish.stream)
         self._heard_s = began_s
         self.transcript = Transcript()
         self.span: Span = NO_SPAN
@@ -86,7 +91,8 @@ class Conversation:
 
     def flows(self, now_s: float, stall_s: float) -> bool:
         """It streams, and no deadline is near."""
-        return self._next_position != _NOT_STREAMING and now_s - self._heard_s <= stall_s
+        streams_on = self._next_position != _NOT_STREAMING and now_s - self._heard_s <= stall_s
+        return streams_on and not self._stream.whole
 
     def question(self) -> Question:
         """Who is to be asked, of those who were not tried yet."""
@@ -99,7 +105,8 @@ class Conversation:
     def request(self, ask: Ask, desk: Desk) -> GenerateRequest:
         """What a replica is asked: identity by adapter and digest, never by alias; and where to go on."""
         wish, prompt, target = self.wish, self.part.prompt, self.target
-        waited_s = desk.clock.now_s() - self.stream.began_s
+        now_s, policies = desk.clock.now_s(), desk.policies
+        left_s = max(0.0, policies.streams.first_token_s - (now_s - self.stream.began_s))
         return GenerateRequest(
             request_id=ask.bus_id,
             gateway_id=desk.gateway_id,
@@ -116,7 +123,8 @@ class Conversation:
             produced_token_ids=self.transcript.token_ids,
             produced_text_chars=self.transcript.text_chars,
             attempt=ask.attempt,
-            deadline_s=max(0.0, desk.policies.streams.first_token_s - waited_s),
+            deadline_s=min(left_s, deadline.left_s(self.stream, now_s)),
+            objective_s=0.0 if self.stream.shown else policies.objective_s,
             cache_salt=key_of(target.tenant_id),
             traceparent=self.span.traceparent,
         )

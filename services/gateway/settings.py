@@ -18,8 +18,8 @@ PREFIX = "LORAFLEET_GATEWAY_"
 _POSITIVE = (
     "largest_body_bytes", "body_idle_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s",
     "first_token_s", "stall_s", "drain_s", "most_usage_records", "quarantine_first_s", "quarantine_most_s",
-    "objective_ttft_s", "limits_wait_s", "redis_timeout_s", "most_connections", "largest_head_bytes", "head_s",
-    "keep_alive_s",
+    "objective_ttft_s", "limits_wait_s", "redis_timeout_s", "most_streams", "most_connections", "largest_head_bytes",
+    "head_s", "keep_alive_s",
 )  # fmt: skip
 
 
@@ -37,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     largest_body_bytes: int = 8 << 20
     body_idle_s: float = 30.0
     most_waiting_bytes: int = 1 << 20
+    most_streams: int = 10_000
+    """Answers under way at once, those included for which nobody can be asked yet."""
     slow_write_s: float = 30.0
     most_connections: int = 16_000
     """At once, as far as the process may have so many files open."""
@@ -67,6 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     route_log_one_in: int = 100
     """Decisions of which one is logged; 0: none."""
     objective_ttft_s: float = 1.0
+    shed_late: bool = True
+    """Whether replicas refuse at once what would wait for a row too long for the objective, or let it wait."""
     tracing: str = ""
     """Where spans go, an OTLP endpoint; "": nothing is traced."""
     redis_url: str = ""

@@ -103,10 +103,19 @@ class ScriptedReplica:
         )  # fmt: skip
         await self._answer(request, accepted)
 
-    async def refuse(self, request: GenerateRequest, code: str, *, elsewhere: bool, message: str = "No.") -> None:
+    async def refuse(
+        self,
+        request: GenerateRequest,
+        code: str,
+        *,
+        elsewhere: bool,
+        message: str = "No.",
+        after_s: float | None = None,
+    ) -> None:
         refused = Refused(
-            request_id=request.request_id, replica_id=self.replica_id, code=code, message=message, elsewhere=elsewhere
-        )
+            request_id=request.request_id, replica_id=self.replica_id, code=code, message=message, elsewhere=elsewhere,
+            retry_after_s=after_s,
+        )  # fmt: skip
         await self._answer(request, refused)
 
     async def say(self, request: GenerateRequest, *texts: str) -> None:

@@ -66,6 +66,13 @@ def unavailable(reason: str, *, code: str = "unavailable", retry_after_s: float 
     )
 
 
+def sooner(before: Refusal | None, why: Refusal) -> Refusal:
+    """What two replicas said of one request: where both are merely busy, what the one said that is free first."""
+    if before is None or before.code != why.code or before.retry_after_s is None or why.retry_after_s is None:
+        return why
+    return before if before.retry_after_s < why.retry_after_s else why
+
+
 def limited(denial: Denial) -> Refusal:
     """In OpenAI's words; what is more precise than whole seconds is what official clients look at first."""
     precise = {"retry-after-ms": str(max(1, math.ceil(denial.retry_after_s * 1000)))}

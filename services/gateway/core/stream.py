@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 import msgspec
@@ -40,7 +41,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     phase began or the last token came; `incarnation` the process of the replica that was asked, or that answered;
     `next_position` that of the next token, whoever produces it; `shown` whether a token of this request has left for
     the client; `early` what came before Accepted did; `dead` the replicas that were lost while they worked on it;
-    `trouble` why the last attempt came to nothing."""
+    `trouble` why the last attempt came to nothing; `due_s` when the client gives up that has no first token, or with
+    `whole` no whole answer."""
 
     request_id: str
     began_s: float
@@ -57,6 +59,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     early: tuple[TokenChunk, ...] = ()
     last_refusal: Refusal | None = None
     trouble: str = ""
+    due_s: float = math.inf
+    whole: bool = False
 
     @property
     def bus_id(self) -> str:

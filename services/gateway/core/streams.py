@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from services.gateway.core import refusal
+from services.gateway.core import deadline, refusal
 from services.gateway.core.endings import abandon, fail
 from services.gateway.core.failover import Trouble, elsewhere, given_up, lost
 from services.gateway.core.question import Choice, NoChoice
@@ -22,6 +22,8 @@ def chosen(stream: Stream, choice: Choice | NoChoice, policy: StreamPolicy, now_
     """The answer to Reroute and to Wait, and how a request begins."""
     if stream.phase is not Phase.CHOOSING:
         return stream, ()
+    if not deadline.left_s(stream, now_s):
+        return fail(stream, stream.last_refusal or deadline.timed_out(stream))
     if isinstance(choice, NoChoice):
         patient = now_s - stream.since_s < policy.patience_s and now_s - stream.began_s < policy.first_token_s
         if choice.may_change and patient:
@@ -70,7 +72,7 @@ def refused(stream: Stream, message: Refused, policy: StreamPolicy, now_s: float
     why = refusal.of_replica(message)
     if not message.elsewhere:
         return fail(stream, why)
-    remembered = msgspec.structs.replace(stream, last_refusal=why)
+    remembered = msgspec.structs.replace(stream, last_refusal=refusal.sooner(stream.last_refusal, why))
     return elsewhere(remembered, Trouble(cause=message.code, reason=message.message, tell=False), policy, now_s)
 
 
@@ -105,6 +107,8 @@ def gone_on(stream: Stream, next_position: int, now_s: float) -> Stream:
 
 def tick(stream: Stream, policy: StreamPolicy, now_s: float) -> Step:
     """Deadlines."""
+    if stream.phase not in (Phase.CHOOSING, Phase.DONE) and not deadline.left_s(stream, now_s):
+        return fail(stream, deadline.timed_out(stream), tell=True)
     if stream.phase is not Phase.STREAMING and now_s - stream.began_s > policy.first_token_s:
         late = refusal.unavailable(f"No token came within {policy.first_token_s:g} s.", code="deadline")
         return fail(stream, late, tell=True)

@@ -48,6 +48,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """`n` answers to each of `prompts`. `sampling` is that of all of them, but for the seed: the first one's is `seed`,
     or the gateway's draw. `session` is the client's own name for the conversation or its user, and decides nothing but
     which of two versions answers. `strategy` is how a replay wants its replica chosen, where that is allowed.
+    `timeout_s`: so long the client waits for its stream to begin, or for an answer that is not streamed.
     `is_text`: it goes on from a text, and the answer begins with that if `echo`."""
 
     model: str
@@ -63,6 +64,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str = ""
     session: str | None = None
     strategy: Strategy | None = None
+    timeout_s: float | None = None
 
     @property
     def choices(self) -> int:

@@ -6,6 +6,7 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from services.gateway.core import deadline
 from services.gateway.core.openai.bodies import Parse
 from services.gateway.core.question import STRATEGIES
 from services.gateway.core.refusal import Refusal, bad_request
@@ -77,5 +78,9 @@ class GenerationRoute:
             if (strategy := next((each for each in STRATEGIES if each == named), None)) is None:
                 return bad_request(f"{STRATEGY_HEADER} is one of {', '.join(STRATEGIES)}, not {named[:40]!r}.")
             wish = msgspec.structs.replace(wish, strategy=strategy)
+        timeout_s = deadline.read(headers.get(deadline.HEADER))
+        if isinstance(timeout_s, Refusal):
+            return timeout_s
+        wish = msgspec.structs.replace(wish, timeout_s=timeout_s) if timeout_s else wish
         exchange = await self._door.begin(caller, wish, request_id)
         return exchange if isinstance(exchange, Refusal) else (wish, exchange)
