@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,10 @@ class Place:
 
     def ids(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def no_space(self) -> dict[str, float]:
+        """A bias against what JSON allows anywhere, and a model that knows nothing likes."""
+        return {str(token_id): -100 for token_id in self.ids(" \n\r\t")}
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +162,41 @@ def test_bias_and_penalties(client: Client, place: Place) -> None:
     assert "Y" in place.ask(client, "chat", **asked, frequency_penalty=2).text
 
 
+GRADED = {
+    "type": "object",
+    "properties": {"good": {"type": "boolean"}, "grade": {"enum": ["A", "B"]}},
+    "required": ["good", "grade"],
+    "additionalProperties": False,
+}
+
+
+@speaks("chat", "chat_stream")
+@pytest.mark.parametrize("verb", ["chat", "chat_stream"])
+def test_json_by_a_schema(client: Client, place: Place, verb: str) -> None:
+    asked = {"type": "json_schema", "json_schema": {"name": "graded", "schema": GRADED, "strict": True}}
+    said = place.ask(
+        client,
+        verb,
+        model=place.base,
+        messages=HELLO,
+        response_format=asked,
+        max_tokens=64,
+        logit_bias=place.no_space(),
+    )
+    assert said.answer
+    graded = json.loads(said.text)
+    assert (set(graded), type(graded["good"]), graded["grade"] in "AB") == ({"good", "grade"}, bool, True)
+    assert said.finishes == ["stop"]
+
+
+@speaks("chat")
+def test_any_json_object(client: Client, place: Place) -> None:
+    bias = {**place.no_space(), str(*place.ids("}")): 100}
+    asked = {"response_format": {"type": "json_object"}, "max_tokens": 8, "logit_bias": bias}
+    said = place.ask(client, "chat", model=place.base, messages=HELLO, **asked)
+    assert (said.text, said.finishes) == ("{}", ["stop"])
+
+
 # -- exceptions ----------------------------------------------------------------------------------------
 
 
@@ -227,3 +267,21 @@ def test_over_the_limit(client: Client, place: Place, hasty: str) -> None:
             break
     assert "RateLimitError" in said.error["classes"]
     assert told(said.error, client) == expected(client, 429, "rate_limit_exceeded", None, "requests")
+
+
+# -- whatever the document of the door allows, and what it does not ------------------------------------
+
+
+@speaks("fuzz")
+@pytest.mark.parametrize(("mode", "stream"), [("positive", False), ("positive", True), ("negative", False)])
+def test_what_openapi_says(client: Client, place: Place, mode: str, stream: bool) -> None:
+    """Statuses, headers, bodies and events are as documented, never a 5xx; what is not allowed is refused."""
+    assert place.ask(client, "fuzz", model=place.base, mode=mode, stream=stream, examples=60, seed=1).answer
+
+
+@speaks("fuzz")
+@pytest.mark.parametrize(("schema", "stream"), [("Error", False), ("Usage", False), ("ChatChunk", True)])
+def test_answers_that_are_not_as_documented_are_found(client: Client, place: Place, schema: str, stream: bool) -> None:
+    planted = {"demanded": {schema: "no-answer-has-it"}, "mode": "positive", "stream": stream}
+    error = place.ask(client, "fuzz", model=place.base, **planted, examples=10, seed=1).error
+    assert "no-answer-has-it" in error["message"]
