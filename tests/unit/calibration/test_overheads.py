@@ -7,6 +7,7 @@ import pytest
 
 from loadtest.calibration.fitting import lone
 from loadtest.calibration.overheads import Between, Overheads, fit_overheads, overhead_s, prefill_s, split
+from loadtest.twin.figures import nearest
 from loadtest.twin.timing import MeasuredTable
 from tests.unit.calibration.engines import CHUNK_TOKENS, KnownTimes, seen_of
 
@@ -24,8 +25,15 @@ def test_overheads_are_what_steps_do_not_explain() -> None:
     found = fit_overheads([overhead_s(each, TABLE, CHUNK_TOKENS) for each in alone])
     assert found.mean_s == pytest.approx(TIMES.way_s + TIMES.relay_s, rel=0.1)
     assert sum(found.jitter_s) == pytest.approx(0.0, abs=1e-9)
-    assert min(found.jitter_s) == pytest.approx(-0.002, rel=0.2)
-    assert max(found.jitter_s) == pytest.approx(0.002, rel=0.2)
+    assert nearest(found.jitter_s, 0.05) == pytest.approx(-0.002, rel=0.2)
+    assert nearest(found.jitter_s, 0.95) == pytest.approx(0.002, rel=0.2)
+
+
+def test_late_requests_are_no_more_in_the_twin_than_in_life() -> None:
+    """One in thirty met something else that the machine did; with one in twenty each would be p95."""
+    found = fit_overheads([0.005 + 0.0001 * (at % 10) + 0.040 * (at % 30 == 0) for at in range(300)])
+    late = sum(found.mean_s + each > 0.040 for each in found.jitter_s)
+    assert late / len(found.jitter_s) == pytest.approx(1 / 30, abs=0.005)
 
 
 def test_a_long_prompt_takes_several_steps() -> None:
