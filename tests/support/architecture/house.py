@@ -103,7 +103,11 @@ LAYERS = (
         others=_ANY,
     ),
     # Our front door, with workers behind it that are several to a process.
-    Layer(r"loadtest\.(gateway_bench|fleet_live)", own=("loadtest", "infra", "services.replica_worker", "shared"), others=_ANY),
+    Layer(
+        r"loadtest\.(gateway_bench|fleet_live)",
+        own=("loadtest", "infra", "services.replica_worker", "shared"),
+        others=_ANY,
+    ),
     # A whole worker on a bus in memory, to measure what it decides and not what is around it.
     Layer(
         r"loadtest\.(thrash|one_replica|cold_\w+|throttled_store)",
