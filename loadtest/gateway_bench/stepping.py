@@ -17,10 +17,12 @@ _LETTERS = 26
 
 
 def until_step_s(now_s: float, step_s: float, offset: float) -> float:
-    """How long until the next moment that is a whole number of steps, and a share of one, after the clock's start."""
+    """How long until a moment that is a whole number of steps, and a share of one, after the clock's start: the next
+    one, unless it is nearly there. A loop's timers ring up to a millisecond early, and that is no step."""
     if not step_s:
         return 0.0
-    return step_s - (now_s - offset * step_s) % step_s
+    left_s = step_s - (now_s - offset * step_s) % step_s
+    return left_s if left_s > step_s / 2 else left_s + step_s
 
 
 class QuickEngine(TimedEngine):
