@@ -45,13 +45,14 @@ def pieces_of(prompt_tokens: int, chunk_tokens: int) -> int:
 
 
 def fit_prompts(alone: Sequence[Seen], chunk_tokens: int) -> PromptTimes:
-    """Raises TooLittleSeen."""
-    lengths = [some for some in _by_length(alone) if len(some) >= EACH]
+    """Raises TooLittleSeen. An answer of a single token does not say how long a step takes, and does not count."""
+    whole = [each for each in alone if each.step_s is not None]
+    lengths = [some for some in _by_length(whole) if len(some) >= EACH]
     if len(lengths) < LENGTHS:
         raise TooLittleSeen(f"{len(lengths)} lengths of lone prompts do not tell how long a prompt takes.")
     sizes = [round(median(each.prompt_tokens for each in some)) for some in lengths]
     ttfts_s = np.array([median(each.ttft_s or 0.0 for each in some) for some in lengths])
-    step_s = median(each.step_s for each in alone if each.step_s is not None)
+    step_s = median(each.step_s or 0.0 for each in whole)
     steps = np.array([pieces_of(size, chunk_tokens) for size in sizes])
     design = np.array([[1.0, of, size, pairs(0, size)] for of, size in zip(steps, sizes, strict=True)])
     # A long time scatters by more than a short one, so what counts is by which share each is missed.

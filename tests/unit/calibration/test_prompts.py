@@ -62,3 +62,5 @@ def test_a_few_lengths_do_not_tell() -> None:
         _found(lone_of(QUADRATIC, sizes=(40, 41, 200, 800)))
     with pytest.raises(TooLittleSeen, match="0 lengths"):
         _found(lone_of(QUADRATIC, each=2))
+    with pytest.raises(TooLittleSeen, match="0 lengths"):
+        _found([msgspec.structs.replace(each, tokens=1) for each in lone_of(QUADRATIC)])
