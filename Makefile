@@ -178,6 +178,12 @@ bench-driver: $(INSTALLED) ## what the load tool itself takes, beside a server w
 bench-engine: $(INSTALLED) ## our engine beside others, into reports/engine.json
 	@$(PYTHON) -m loadtest.engine_bench
 
+.PHONY: bench-overload
+bench-overload: $(INSTALLED) ## three times the requests that a fleet can answer, and 10,000 idle connections, into reports/overload.json; PARTS=sweep,idle
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.overload $(if $(PARTS),--parts $(PARTS)) \
+	  --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")"
+
 .PHONY: bench-placement
 bench-placement: $(INSTALLED) ## how long placement thinks about 100,000 adapters on 1,000 replicas, into reports/placement.json
 	@OMP_NUM_THREADS=1 $(PYTHON) -m loadtest.placement_bench

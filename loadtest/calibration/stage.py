@@ -46,7 +46,7 @@ class FleetShape:
         return {
             "model": str(self.model), "engine": self.engine, "replicas": str(self.replicas), "slots": str(self.slots),
             "max_rows": str(self.max_rows), "threads": "1", "demo": "false", "registry_evaluations_at_once": "8",
-            **dict(self.more),
+            "gateway_shed_late": "false", **dict(self.more),
         }  # fmt: skip
 
 
