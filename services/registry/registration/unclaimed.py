@@ -7,7 +7,8 @@ leaves a file that belongs to an adapter, or one that is found here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -31,9 +32,16 @@ class Unclaimed:
         self._clock = clock
         self._noting = Batches(database, self._note_all, announce=False)
 
-    async def note(self, digest: str) -> None:
-        """Its bytes are about to go into the store."""
-        await self._noting.add(digest)
+    @asynccontextmanager
+    async def noting(self, digest: str) -> AsyncIterator[asyncio.Task[None]]:
+        """While it comes. Once the task has ended it is on record, and its bytes may go into the store: whoever waits
+        for them does not wait for the database as well."""
+        task = asyncio.create_task(self._noting.add(digest))
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def stop(self) -> None:
         await self._noting.stop()

@@ -95,7 +95,9 @@ class Uploads:
         try:
             if start and not await asyncio.to_thread(draft.resume, start):
                 return _elsewhere(await asyncio.to_thread(self._drafts.reach, digest))
-            rest = await _fill(draft, chunks)
+            async with self._unclaimed.noting(digest) as noted:
+                rest = await _fill(draft, chunks)
+                await noted
             outcome = await (self._keep(digest, draft) if draft.size_bytes else self._keep_small(digest, rest))
         except DigestMismatch as error:
             outcome = _another_file(error)
@@ -135,7 +137,6 @@ class Uploads:
     async def _keep(self, digest: str, draft: Draft) -> str:
         if draft.digest != digest:
             raise DigestMismatch(f"the SHA-256 of the bytes is {draft.digest}, not {digest}")
-        await self._unclaimed.note(digest)
         await self._store.adopt(weights_key(digest), draft.path, digest)
         version = await self._store.version(weights_key(digest))
         if not draft.is_as_written():  # asked last: whoever writes to it from now on makes it another version
@@ -145,7 +146,6 @@ class Uploads:
         return _uri(digest)
 
     async def _keep_small(self, digest: str, content: bytes) -> str:
-        await self._unclaimed.note(digest)
         await self._store.put(weights_key(digest), _whole(content), digest)
         return _uri(digest)
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
+from starlette.requests import ClientDisconnect
 
 from services.registry.io import upload_rows
+from services.registry.io.database import DatabaseUnavailable
 from services.registry.io.passing import Judged, Wanted
 from services.registry.io.weights import _Upload
 from services.registry.registration import unclaimed
@@ -189,3 +191,27 @@ async def test_a_store_that_does_not_remove_it_keeps_nobody_waiting(
     assert (await here.admin.post("/internal/tenants", json={"tenant_id": "other"})).status_code == 201
     await here.registry.uploads.prune()
     assert not file.exists()
+
+
+async def test_a_database_that_is_away_costs_no_byte_that_arrived(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told at the end of an upload, and not at all of one that breaks off."""
+    announced = here.announce("v1")
+    file = (here.folder / "inbox" / "v1" / "adapter_model.safetensors").read_bytes()
+    path = f"/internal/uploads/{announced.checksum}"
+
+    async def away(*_: object) -> None:
+        raise DatabaseUnavailable("it is away")
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield file[:1000]
+        raise ClientDisconnect
+
+    with monkeypatch.context() as planted:
+        planted.setattr(upload_rows, "note", away)
+        assert error_of(await here.admin.put(path, content=broken()), 400)["code"] == "client_left"
+        rest = await here.admin.put(path, content=file[1000:], headers={"upload-offset": "1000"})
+        assert error_of(rest, 503)["code"] == "database_unavailable"
+        assert not (here.folder / "store" / weights_key(announced.checksum)).exists()
+    headers = {"upload-offset": (await here.admin.head(path)).headers["upload-offset"]}
+    assert headers == {"upload-offset": str(len(file))}
+    assert (await here.admin.put(path, content=b"", headers=headers)).status_code == 201
