@@ -14,18 +14,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LOCK = ROOT / "infra/lock/requirements.lock"
+CLIENTS_LOCK = ROOT / "infra/lock/clients.lock"
+NODE_LOCK = ROOT / "infra/clients/package-lock.json"
 TARGETS = (
     *("up", "down", "test", "lint", "types", "unit", "contract", "simulation", "integration", "e2e"),
     *("vllm", "bench", "bench-engine", "isolation", "routing-report", "autoscaling-report", "targets", "lock", "clean"),
-    *("calibrate", "twin-report", "bench-driver"),
+    *("calibrate", "twin-report", "bench-driver", "contract-clients"),
 )
 
 NOT_IN_THE_LOCK = ("vllm",)
 """Its CUDA build of several GB is for production; `make vllm` has a venv of its own."""
 
 
-def pins() -> dict[str, str]:
-    lines = [line for line in LOCK.read_text().splitlines() if line and not line.startswith("#")]
+def pins(lock: Path = LOCK) -> dict[str, str]:
+    lines = [line for line in lock.read_text().splitlines() if line and not line.startswith("#")]
     found = [re.fullmatch(r"([A-Za-z0-9._-]+)==([0-9][0-9A-Za-z.]*)", line) for line in lines]
     assert None not in found, "every line is name==version, with no local version, address or hash"
     return {normal(match[1]): match[2] for match in found if match}
@@ -47,6 +49,13 @@ def test_what_runs_is_what_is_pinned() -> None:
     """A test that passes with other versions than those of the lock proves nothing to the next one who clones."""
     installed = {name: version(name).partition("+")[0] for name in pins()}
     assert installed == pins()
+
+
+def test_clients_are_pinned_and_their_locks_name_no_host() -> None:
+    """The SDK is the same one here and there: what `make test` shows of it is true of the others' environment."""
+    assert {"langchain-openai", "litellm", "schemathesis"} <= set(pins(CLIENTS_LOCK))
+    assert pins(CLIENTS_LOCK)["openai"] == pins()["openai"]
+    assert "://" not in NODE_LOCK.read_text()
 
 
 def test_a_set_up_without_a_network_is_one_line_and_mends_what_was_broken_off(tmp_path: Path) -> None:
