@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import os
 import random
 import secrets
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -18,6 +23,7 @@ from services.gateway.core.company import Company
 from services.gateway.core.directory import Directory
 from services.gateway.core.fleet import Fleet
 from services.gateway.core.openai.bodies import PARSERS
+from services.gateway.core.restarts import RestartPolicy
 from services.gateway.core.usage import UsageQueue
 from services.gateway.following import Audience, Following
 from services.gateway.io.descriptors import allowed_connections
@@ -26,6 +32,8 @@ from services.gateway.io.http import application
 from services.gateway.io.limits_redis import RedisLedger
 from services.gateway.io.meters import Meters, show_customers
 from services.gateway.io.protocol import prompt_protocol
+from services.gateway.io.shortcut import Shortcut
+from services.gateway.io.worker_program import start_worker, when_orphaned
 from services.gateway.limits import TURN_S, Limits, LimitsMeans
 from services.gateway.post import Post
 from services.gateway.records import Audit, Records
@@ -34,13 +42,15 @@ from services.gateway.routing import Routing
 from services.gateway.settings import PREFIX, Settings
 from services.gateway.telling import Telling
 from services.gateway.usage import Usage
+from services.gateway.workers import Workers
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.messages.usage import UsageRecord
-from shared.runtime import logs, settings
+from shared.runtime import garbage, logs, settings
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.http_server import HttpServer
 from shared.runtime.metrics import Metrics
+from shared.runtime.probe import ProbeServer
 from shared.runtime.service import Part, periodically, run_main, run_until_stopped
 from shared.runtime.settings import SettingsError
 from shared.runtime.tracing import NO_TRACER, Tracer, tracer_to
@@ -48,6 +58,8 @@ from shared.ttft_by_customer import TtftByCustomer
 
 TICK_S = 0.1
 REPORT_S = 1.0
+_LAST_WORD_S = 5.0
+"""What a worker may take beyond its drain."""
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,14 +107,17 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock, tracer: Tracer = NO_TRACE
     gateway = Gateway(desk, audience, following, draws)
     policy = RoutePolicy(body=chosen.body, strategies=chosen.request_strategies)
     routes = {path: GenerationRoute(gateway, policy, parse) for path, parse in PARSERS.items()}
-    app = application(gateway, routes, metrics)
+    app = Shortcut(application(gateway, routes, metrics), routes)
     address, protocol = (chosen.host, chosen.port), prompt_protocol(chosen.connections)
     server = HttpServer(app, address, chosen.drain_s, protocol, conversations.shut_down)
+    server.shares_port = chosen.worker >= 0
+    probe_port = chosen.metrics_port + chosen.worker if chosen.worker >= 0 else 0
+    probe = ProbeServer(probe_port, metrics, gateway.not_ready, chosen.host)
     ticks = periodically(clock, TICK_S, gateway.tick)
     reports = periodically(clock, REPORT_S, gateway.report)
     telling = Telling(activity, post, clock)
     leases = periodically(clock, TURN_S, limits.turn)
-    parts = (post, usage, telling, limits, leases, following, ticks, reports, server)
+    parts = (post, usage, telling, limits, leases, following, ticks, reports, probe, server)
     return Assembly(following=following, server=server, parts=parts)
 
 
@@ -118,21 +133,61 @@ def _limits(chosen: Settings, gateway_id: str, clock: Clock, metrics: Metrics) -
     return Limits(ledger, means, clock, metrics)
 
 
-async def main() -> None:
-    chosen = settings.read(Settings, PREFIX, os.environ)
+async def main(words: Sequence[str], environ: Mapping[str, str]) -> None:
+    environ = {**environ, **_options(words)}
+    chosen = settings.read(Settings, PREFIX, environ).of_worker()
     logs.configure("gateway", chosen.gateway_id)
+    if chosen.supervises:
+        await _supervise(chosen, environ)
+    else:
+        await _serve(chosen)
+
+
+async def _serve(chosen: Settings) -> None:
     chosen = msgspec.structs.replace(chosen, most_connections=allowed_connections(chosen.most_connections))
     tracer = tracer_to(chosen.tracing, "gateway")
+    stop_asked = asyncio.Event()
+    if chosen.worker >= 0:
+        when_orphaned(stop_asked.set)
     bus = await connect(
         BusOptions(
             url=chosen.nats_url, user=chosen.nats_user, password=chosen.nats_password, client_name=chosen.gateway_id
         )
     )
     try:
-        await run_until_stopped("gateway", assemble(chosen, bus, SystemClock(), tracer).parts)
+        assembly = assemble(chosen, bus, SystemClock(), tracer)
+        settling = asyncio.create_task(_settle(assembly.following.full))
+        await run_until_stopped("gateway", assembly.parts, stop_asked=stop_asked)
+        settling.cancel()
     finally:
         await bus.close()
 
 
+async def _settle(full: asyncio.Event) -> None:
+    await full.wait()
+    garbage.settle()
+
+
+async def _supervise(chosen: Settings, environ: Mapping[str, str]) -> None:
+    """Raises RuntimeError if a worker cannot be kept alive."""
+
+    async def start_one(index: int) -> Process:
+        return await start_worker(index, f"{PREFIX}WORKER", environ)
+
+    workers = Workers(chosen.workers, start_one, SystemClock(), RestartPolicy(), chosen.drain_s + _LAST_WORD_S)
+    stop_s = chosen.drain_s + 2 * _LAST_WORD_S
+    await run_until_stopped("gateway", (workers,), stop_deadline_s=stop_s, stop_asked=workers.ended)
+    if workers.failed:
+        raise RuntimeError("a worker ended again and again")
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """`--workers N` for whoever starts it by hand. Ends the program with a usage line for anything else."""
+    parser = argparse.ArgumentParser(prog="python -m services.gateway", allow_abbrev=False)
+    parser.add_argument("--workers", metavar="N", help=f"processes behind the one port, as {PREFIX}WORKERS")
+    given = parser.parse_args(words)
+    return {} if given.workers is None else {f"{PREFIX}WORKERS": given.workers}
+
+
 if __name__ == "__main__":
-    run_main(main())
+    run_main(main(sys.argv[1:], os.environ))

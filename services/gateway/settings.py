@@ -15,6 +15,7 @@ from shared.messages.identity import is_subject_token
 from shared.ttft_by_customer import TtftPolicy
 
 PREFIX = "LORAFLEET_GATEWAY_"
+_MOST_WORKERS = 64
 _POSITIVE = (
     "largest_body_bytes", "body_idle_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s",
     "first_token_s", "stall_s", "drain_s", "most_usage_records", "quarantine_first_s", "quarantine_most_s",
@@ -34,6 +35,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_id: str
     host: str = "127.0.0.1"
     port: int = 8080
+    workers: int = 1
+    """Processes behind the one port, each a gateway of its own on the bus."""
+    worker: int = -1
+    """Which of several this process is: its supervisor says so."""
+    metrics_port: int = 9_180
+    """Of several: the first one's, for its metrics and probes; those of the others are the next ones."""
     largest_body_bytes: int = 8 << 20
     body_idle_s: float = 30.0
     most_waiting_bytes: int = 1 << 20
@@ -89,10 +96,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        if not 1 <= self.workers <= _MOST_WORKERS:
+            raise ValueError(f"workers must be 1 to {_MOST_WORKERS}, not {self.workers}")
+        if self.workers > 1 and not self.port:
+            raise ValueError("workers share a port, so port must not be 0")
+        if not -1 <= self.worker < self.workers:
+            raise ValueError(f"worker must be below {self.workers}, not {self.worker}")
         if self.route_log_one_in < 0:
             raise ValueError(f"route_log_one_in must be at least 0, not {self.route_log_one_in}")
         if self.load_bound < 1:
             raise ValueError(f"load_bound must be at least 1, not {self.load_bound}: nobody could have the mean load")
+
+    @property
+    def supervises(self) -> bool:
+        """This process is no gateway, and starts others that are."""
+        return self.workers > 1 and self.worker < 0
+
+    def of_worker(self) -> Settings:
+        """Its name apart from those of the others."""
+        if self.worker < 0:
+            return self
+        return msgspec.structs.replace(self, gateway_id=f"{self.gateway_id}-w{self.worker}")
 
     @property
     def body(self) -> BodyLimits:

@@ -20,8 +20,12 @@ class HttpServer:
     """Serves an ASGI application at (host, port); port 0 takes a free one, and `port` says which, once started.
 
     `stop` lets responses that are under way end, for `drain_s` at most; `on_late` is then called once, so that those
-    which are left can say that they were cut off. `protocol` is what each connection speaks.
+    which are left can say that they were cut off. `protocol` is what each connection speaks. With `shares_port`, set
+    before `start`, other processes of the same user may listen at the same address: the system gives each connection
+    to one of them.
     """
+
+    shares_port = False
 
     def __init__(
         self,
@@ -53,7 +57,7 @@ class HttpServer:
         """Raises OSError if the address is taken."""
         host, port = self._address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=False)
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=self.shares_port)
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
