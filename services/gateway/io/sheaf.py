@@ -45,14 +45,15 @@ class Sheaf:
             self.wake.set()
 
     def fail(self, refusal: Refusal) -> None:
-        if self.failure is not None or self._closed:
+        if self.failure is not None:
             return
         self.failure = refusal
         self.wake.set()
-        self._drop(f"Another answer to the same request failed: {refusal.message}")
+        if not self._closed:
+            self._drop(f"Another answer to the same request failed: {refusal.message}")
 
     def close(self) -> None:
-        """Nobody reads any more, so nobody is told what fails from now on."""
+        """Nobody reads any more: what fails from now on is no reason to drop the others."""
         self._closed = True
 
     @property

@@ -75,11 +75,13 @@ def test_a_failure_before_the_head_is_a_status() -> None:
     assert sheaf.verdict() == NO
 
 
-def test_once_nobody_reads_nobody_is_dropped() -> None:
+def test_once_the_client_has_left_nobody_is_dropped_and_nobody_waits() -> None:
     sheaf = Bound(streaming=True)
     sheaf.close()
     sheaf.strands[0].fail(NO)
     assert sheaf.dropped == []
+    assert sheaf.is_over
+    assert sheaf.wake.is_set()
 
 
 def test_the_bytes_that_wait_are_those_of_all() -> None:
