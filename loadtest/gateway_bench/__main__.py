@@ -27,7 +27,6 @@ from shared.base_model import base_model_hash
 
 DOORS = ("direct", *COMMANDS, OURS, OURS_FOUR)
 GATEWAYS = {OURS: 1, OURS_FOUR: 4}
-DOCUMENTS = (Path(__file__).parents[2] / "docs" / "benchmarks.md",)
 _HERE = Path(__file__).parent
 _CUSTOMERS, _ADAPTER_BYTES = 32, 1_024
 _SETTLE_S = 1.0
@@ -161,10 +160,10 @@ def main() -> None:
     for front in fronts.values():
         if lost := failures(front):
             print(f"failed at {front.name}: {lost}")
-    if set(given.peers) == set(DOORS) and len(given.parts) == len(ALL):
-        for document in DOCUMENTS:
-            document.write_text(markdown.placed(document.read_text(), shown))
     print(f"written {write_report('gateway', found, conditions=conditions)}")
+    if set(given.peers) == set(DOORS) and len(given.parts) == len(ALL):
+        markdown.main()
+        print(f"written {markdown.PAGE}")
 
 
 if __name__ == "__main__":

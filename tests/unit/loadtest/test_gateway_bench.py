@@ -18,7 +18,7 @@ from loadtest.gateway_bench.records import Cast
 from loadtest.gateway_bench.scenarios import ALL, FEW, FLOOD, MANY, ONE_TOKEN, OPEN
 from loadtest.gateway_bench.stamps import first_stamp, later_stamp, pace_s
 from loadtest.gateway_bench.stepping import until_step_s
-from loadtest.report import Figure
+from loadtest.report import Figure, Report
 from shared.messages.generation import ChatMessage, GenerateRequest, Sampling
 
 HEARD = Heard(
@@ -116,29 +116,28 @@ def test_what_others_took_is_what_nobody_accounts_for() -> None:
     assert found.noise_share == pytest.approx(0.3)
 
 
-def test_the_table_is_put_between_its_marks_and_nowhere_else() -> None:
+def test_the_page_shows_every_door_that_was_measured() -> None:
     found = figures({"lorafleet": ours(), "nginx": front("nginx", seen(OPEN.name, {"router": 2.0}))})
-    text = markdown.table(found, ["nginx", "lorafleet"])
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    report = Report(name="gateway", commit="c", date="2026-01-02T03:04:05+00:00", machine="a machine", figures=found)
+    lines = markdown.part(report).splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
+    assert "a machine, 2026-01-02" in lines[0]
     assert len({len(row) for row in rows}) == 1
-    assert rows[2][:2] == ["nginx", "20"]
-    assert rows[3][:4] == ["**lorafleet**", "30", "0.9", "2"]
-    assert rows[3][5] == "–"
-    document = f"before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n"
-    placed = markdown.placed(document, text)
-    assert "old" not in placed
-    assert placed.startswith("before\n")
-    assert placed.endswith("\nafter\n")
-    assert markdown.placed(placed, text) == placed
-    with pytest.raises(ValueError, match="no place"):
-        markdown.placed("nothing", text)
+    assert rows[1][:2] == ["nginx", "20"]
+    assert rows[2][:4] == ["**lorafleet**", "30", "0.9", "2"]
+    assert rows[2][5] == "–"
+    assert "nats-server 6, a whole worker 40, of it, what publishes 5" in markdown.part(report)
 
 
-def test_documents_have_a_place_for_the_table() -> None:
-    from loadtest.gateway_bench.__main__ import DOCUMENTS
+def test_the_part_is_put_between_its_marks_and_nowhere_else() -> None:
+    page = f"before\n{markdown.BEGIN}old\n{markdown.END}after\n"
+    assert markdown.replaced(page, "new\n") == f"before\n{markdown.BEGIN}new\n{markdown.END}after\n"
+    with pytest.raises(ValueError, match="no part"):
+        markdown.replaced("nothing", "new")
 
-    for document in DOCUMENTS:
-        markdown.placed(document.read_text(), "table")
+
+def test_the_readme_has_a_place_for_it() -> None:
+    markdown.replaced(markdown.PAGE.read_text(), "new\n")
 
 
 @pytest.mark.parametrize(("now_s", "offset", "ends_s"), [(8.0, 0.0, 8.25), (8.01, 0.0, 8.25), (8.01, 0.5, 8.375)])
