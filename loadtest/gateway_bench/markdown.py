@@ -57,8 +57,8 @@ def replaced(page: str, part: str) -> str:
 def part(report: Report) -> str:
     doors = [door for door in NAMES if any(name.endswith(f".{door}") for name in report.figures) or door == OURS]
     return "\n".join([
-        f"On {report.machine}, {report.date[:10]} (`make bench-gateway`); one process on one core, 40 requests/s of 250",
-        "tokens at 25 ms, backends of the same timing:",
+        f"On {report.machine}, {report.date[:10]} (`make bench-gateway`); one process on one core, 40 requests/s",
+        "of 250 tokens at 25 ms, backends of the same timing:",
         "",
         table(report.figures, doors),
         "",
