@@ -25,7 +25,7 @@ from services.replica_worker.engine.torch.linear import Activation
 from services.replica_worker.engine.torch.model import LlamaModel, Step
 from services.replica_worker.engine.torch.policy import TorchPolicy
 from services.replica_worker.engine.torch.stepper import FAILED_STEPS_LIMIT
-from tests.integration.engine_shaping_suite import ShapingCases
+from tests.integration.engine_shaping_suite import ExactShapingCases
 from tests.integration.engine_suite import EngineSuite
 from tests.support.engine_subject import CHUNK_TOKENS, CONTEXT_TOKENS, MAX_ROWS, SLOTS, Subject, mix_faults, prompt_of
 from tests.support.random_adapter import RandomAdapter, write_adapter
@@ -56,7 +56,7 @@ async def subject(request: pytest.FixtureRequest, tiny_folder: Path, tmp_path: P
     await engine.close()
 
 
-class TestTorchEngine(EngineSuite, ShapingCases):
+class TestTorchEngine(EngineSuite, ExactShapingCases):
     async def test_the_mix_checker_notices_a_slot_index_that_is_off_by_one(
         self, subject: Subject, monkeypatch: pytest.MonkeyPatch
     ) -> None:

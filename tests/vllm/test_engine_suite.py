@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.integration.engine_shaping_suite import ShapingCases
 from tests.integration.engine_suite import EngineSuite
 
 
-class TestVllmEngine(EngineSuite):
+class TestVllmEngine(EngineSuite, ShapingCases):
     pass

@@ -33,11 +33,12 @@ _LIMITS: dict[str, Any] = {
     "verbose_errors": False,
 }
 _FORM: dict[str, Any] = {
-    # A model that is made to write JSON, and does not know how to go on, would write spaces for ever.
-    "whitespace_flexible": True,
-    "whitespace_pattern": r"[ \n]{0,16}",
-    "item_separator": ",",
-    "key_separator": ":",
+    # A model that is made to write JSON, and does not know how to go on, would write spaces for ever: they have an end,
+    # which the library's own pattern for white space does not keep in every version.
+    "whitespace_flexible": False,
+    "whitespace_pattern": None,
+    "item_separator": r"[ \n]{0,16},[ \n]{0,16}",
+    "key_separator": r"[ \n]{0,16}:[ \n]{0,16}",
     "coerce_one_of": False,
     "lenient": False,
 }
@@ -56,6 +57,11 @@ class Matcher:
         self._matcher = matcher
         if produced and not matcher.consume_tokens(list(produced)):
             raise GrammarLost("what was produced so far does not follow the JSON schema")
+
+    @property
+    def accepting(self) -> bool:
+        """The answer may end here."""
+        return bool(self._matcher.is_accepting())
 
     def allowed(self) -> bytes:
         """A bit for each token, the lowest first. A token that ends the answer is allowed only where the JSON may end.
@@ -84,6 +90,13 @@ class Compiled:
     def begin(self, produced: Sequence[int]) -> Matcher:
         """For an answer that holds these tokens already. Raises GrammarLost if they do not follow the schema."""
         return Matcher(self._first.deep_copy(), produced)
+
+    def completed_by(self, answer: Sequence[int]) -> bool:
+        """Whether these tokens, without the one that ended them, are JSON of the schema."""
+        try:
+            return self.begin(answer).accepting
+        except GrammarLost:
+            return False
 
 
 class Grammars:

@@ -41,7 +41,7 @@ def token_ids(mask: bytes) -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("text", "allowed"),
-    [("", set("{")), ('{"n":', set("\n -0123456789")), ('{"n":12', set("\n }0123456789"))],
+    [("", set("{")), ('{"n":', set("\n -0123456789")), ('{"n":12', set("}0123456789"))],
 )
 def test_only_what_the_schema_allows_comes_next(
     grammars: Grammars, tokenizer: Tokenizer, text: str, allowed: set[str]
@@ -59,6 +59,9 @@ def test_an_answer_may_end_where_the_json_does_and_nowhere_else(grammars: Gramma
 def test_white_space_comes_to_an_end(grammars: Grammars, tokenizer: Tokenizer) -> None:
     assert " " in after(grammars, tokenizer, NUMBER, '{"n":' + " " * 15)
     assert " " not in after(grammars, tokenizer, NUMBER, '{"n":' + " " * 16)
+    for text in ("{", '{"n" ', '{"n": 1'):
+        allowed = after(grammars, tokenizer, NUMBER, text + " " * 15 if text.endswith(" ") else text)
+        assert " " not in allowed
 
 
 def test_a_schema_cannot_loosen_the_rules(grammars: Grammars, tokenizer: Tokenizer) -> None:
@@ -79,6 +82,15 @@ def test_answers_of_one_schema_do_not_disturb_one_another(grammars: Grammars, to
 def test_what_was_produced_elsewhere_must_follow_the_schema(grammars: Grammars, tokenizer: Tokenizer) -> None:
     with pytest.raises(GrammarLost, match="does not follow the JSON schema"):
         grammars.compile(json.dumps(NUMBER)).begin(tokenizer.encode_text('{"m"'))
+
+
+@pytest.mark.parametrize(
+    ("answer", "whole"), [('{"n":1}', True), ('{"n" : 1}', True), ('{"n":1', False), ("", False), ('{"m":1}', False)]
+)
+def test_whether_an_answer_is_whole_can_be_asked(
+    grammars: Grammars, tokenizer: Tokenizer, answer: str, whole: bool
+) -> None:
+    assert grammars.compile(json.dumps(NUMBER)).completed_by(tokenizer.encode_text(answer)) is whole
 
 
 @pytest.mark.parametrize(

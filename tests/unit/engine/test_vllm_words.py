@@ -14,13 +14,14 @@ import torch
 from safetensors.torch import load_file
 
 from services.replica_worker.engine.port import AdapterSpec, AdapterUnusable, EngineRequest
+from services.replica_worker.engine.shaping import Logprobs, Shaping
 from services.replica_worker.engine.torch.adapter import AdapterLimits
 from services.replica_worker.engine.torch.config import read_config
 from services.replica_worker.engine.vllm.adapter import CONFIG, VllmAdapter, application, prepare
 from services.replica_worker.engine.vllm.flags import engine_flags, environment, rank_flag
 from services.replica_worker.engine.vllm.places import Places
 from services.replica_worker.engine.vllm.policy import VllmPolicy
-from services.replica_worker.engine.vllm.wording import draw_of, probe_of, probing, sampling
+from services.replica_worker.engine.vllm.wording import draw_of, logprobs_of, probe_of, probing, sampling
 from shared.base_model import base_model_hash
 from tests.support.random_adapter import RandomAdapter, adapter_tensors, write_adapter
 from tests.support.token_log import greedy
@@ -108,6 +109,30 @@ def test_a_greedy_request_draws_nothing_and_ends_at_an_eos_id() -> None:
     assert told["ignore_eos"], "vLLM's own idea of an end is not asked"
     assert draw_of(told["extra_args"]) is None
     assert draw_of(None) is None
+
+
+def test_what_shapes_a_distribution_crosses_the_border_with_its_request() -> None:
+    shaping = Shaping(frequency_penalty=0.5, presence_penalty=-1.0, logit_bias={3: 2.0, 300: -100.0}, top_logprobs=0)
+    told = sampling(msgspec.structs.replace(greedy("a", (1,)), shaping=shaping), (2,), 100)
+    assert (told["temperature"], told["logprobs"]) == (0.0, 0)
+    draw = draw_of(msgspec.msgpack.decode(msgspec.msgpack.encode(told["extra_args"])))
+    assert draw is not None
+    assert (draw.frequency_penalty, draw.presence_penalty, draw.told) == (0.5, -1.0, True)
+    assert dict(draw.logit_bias) == shaping.logit_bias
+    assert (draw.greedy, draw.plain) == (True, False)
+
+
+def test_a_greedy_request_that_only_listens_is_vllms_own_affair() -> None:
+    told = sampling(msgspec.structs.replace(greedy("a", (1,)), shaping=Shaping(top_logprobs=4)), (2,), 100)
+    assert (told["logprobs"], told["extra_args"]) == (4, None)
+    assert sampling(greedy("a", (1,)), (2,), 100)["logprobs"] is None
+
+
+def test_the_chosen_token_is_told_whether_or_not_it_is_among_the_best() -> None:
+    found = {9: -4.0, 7: -2.0, 3: -0.5}
+    assert logprobs_of(found, 9, top=2) == Logprobs(-4.0, (3, 7), (-0.5, -2.0))
+    assert logprobs_of({3: -0.5, 7: -2.0}, 3, top=2) == Logprobs(-0.5, (3, 7), (-0.5, -2.0))
+    assert logprobs_of({9: -4.0}, 9, top=0) == Logprobs(-4.0)
 
 
 def test_a_probe_is_one_token_with_its_best_neighbours() -> None:

@@ -33,19 +33,22 @@ class Shaped:
         self._note(produced)
 
     def choose(self, logits: torch.Tensor, pick: Pick) -> tuple[int, Logprobs | None]:
-        """The next token by `pick` of the shaped row, and what is to be heard of it. `logits` [vocabulary] of any dtype
-        stay as they are."""
-        row = logits.float() if self._shift is None else logits.float() + self._shift
-        token_id = pick(row) if self._matcher is None else self._pick_allowed(self._matcher, row, pick)
-        self._note((token_id,))
-        top = self._shaping.top_logprobs
+        """The next token by `pick` of what is allowed, and what is to be heard of it. `logits` [vocabulary], of any
+        dtype, stay as they are."""
+        row, top = self.row(logits), self._shaping.top_logprobs
+        token_id = self.pick(row, pick)
         return token_id, None if top is None else logprobs_of(row, token_id, top)
 
-    def _pick_allowed(self, matcher: Matcher, row: torch.Tensor, pick: Pick) -> int:
-        bits = np.unpackbits(np.frombuffer(matcher.allowed(), np.uint8), count=len(row), bitorder="little")
-        forbidden = torch.from_numpy(bits == 0).to(row.device)
-        token_id = pick(row.masked_fill(forbidden, -torch.inf))
-        matcher.take(token_id)
+    def row(self, logits: torch.Tensor) -> torch.Tensor:
+        """After penalties and bias, before the grammar; float32, and perhaps `logits` themselves."""
+        return logits.float() if self._shift is None else logits.float() + self._shift
+
+    def pick(self, row: torch.Tensor, pick: Pick) -> int:
+        """The next token of the answer."""
+        token_id = pick(row) if self._matcher is None else pick(_allowed(self._matcher, row))
+        if self._matcher is not None:
+            self._matcher.take(token_id)
+        self._note((token_id,))
         return token_id
 
     def _note(self, token_ids: Sequence[int]) -> None:
@@ -71,6 +74,11 @@ def _matcher(shaping: Shaping, produced: Sequence[int]) -> Matcher | None:
         return None
     assert isinstance(shaping.grammar, Compiled), "another engine's"
     return shaping.grammar.begin(produced)
+
+
+def _allowed(matcher: Matcher, row: torch.Tensor) -> torch.Tensor:
+    bits = np.unpackbits(np.frombuffer(matcher.allowed(), np.uint8), count=len(row), bitorder="little")
+    return row.masked_fill(torch.from_numpy(bits == 0).to(row.device), -torch.inf)
 
 
 def logprobs_of(row: torch.Tensor, token_id: int, top: int) -> Logprobs:

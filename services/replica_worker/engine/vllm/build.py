@@ -11,6 +11,7 @@ import torch
 import vllm
 from vllm.platforms import current_platform
 
+from services.replica_worker.engine.grammar import Grammars
 from services.replica_worker.engine.port import EngineFailed, EngineInfo
 from services.replica_worker.engine.torch.adapter import AdapterLimits
 from services.replica_worker.engine.torch.config import ModelConfig, ModelUnusable, read_config
@@ -29,6 +30,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     info: EngineInfo
     limits: AdapterLimits
     core: Core
+    grammars: Grammars
     kv_bytes: int
     pid: int
 
@@ -65,7 +67,8 @@ def build(folder: Path, policy: VllmPolicy) -> Parts:
         model=config, base_model_hash=base_hash, rank_limit=policy.rank_limit, dtype=_DTYPES[policy.dtype]
     )
     kv_bytes = core.kv_tokens * _kv_bytes_per_token(config, _DTYPES[policy.dtype])
-    return Parts(info=info, limits=limits, core=core, kv_bytes=kv_bytes, pid=os.getpid())
+    grammars = Grammars(folder, config.vocabulary_size, eos)
+    return Parts(info=info, limits=limits, core=core, grammars=grammars, kv_bytes=kv_bytes, pid=os.getpid())
 
 
 def _hardware() -> str:

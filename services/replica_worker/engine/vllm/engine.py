@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from services.replica_worker.engine.desk import Desk
+from services.replica_worker.engine.grammar import Compiled, GrammarLost
 from services.replica_worker.engine.port import (
     BASE_SLOT,
     AdapterSpec,
@@ -26,8 +27,10 @@ from services.replica_worker.engine.port import (
     HostAdapter,
     OnStep,
     Probe,
+    StepToken,
 )
 from services.replica_worker.engine.sequence import Sequence
+from services.replica_worker.engine.shaping import Grammar
 
 from . import wording
 from .adapter import VllmAdapter, prepare
@@ -108,6 +111,9 @@ class VllmEngine:
         """Raises ValueError, and changes nothing, if a request is on the slot."""
         async with self._writing:
             await self._empty(slot, forget=True)
+
+    async def understand(self, json_schema: str) -> Grammar:
+        return await self._started().grammars.understand(json_schema)
 
     def submit(self, request: EngineRequest) -> None:
         """Raises ValueError for an id that is live; any other refusal comes as an error token."""
@@ -208,6 +214,10 @@ class VllmEngine:
 
     def _enter(self, sequence: Sequence) -> None:
         parts, request = self._started(), sequence.request
+        if (why := _not_begun(request)) is not None:
+            error = StepToken(request.request_id, -1, request.first_position, error=why)
+            asyncio.get_running_loop().call_soon(self._desk.deliver, [(sequence, error)])
+            return
         place = None if request.slot == BASE_SLOT else self._places.of(request.slot)
         parts.core.add(sequence, _sampling(sequence, parts.info), place)
 
@@ -226,6 +236,17 @@ class VllmEngine:
             self._desk.fail(failure)
             if self._parts is not None:
                 self._parts.core.give_up(failure)
+
+
+def _not_begun(request: EngineRequest) -> str | None:
+    """Why the answer cannot go on under its schema: vLLM's worker could not say so."""
+    grammar = None if request.shaping is None else request.shaping.grammar
+    try:
+        if isinstance(grammar, Compiled):
+            grammar.begin(request.produced_token_ids)
+    except GrammarLost as error:
+        return str(error)
+    return None
 
 
 def _total(of_workers: SequenceOf[str]) -> str:

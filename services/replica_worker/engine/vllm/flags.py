@@ -37,6 +37,7 @@ def engine_flags(folder: Path, policy: VllmPolicy, context_tokens: int) -> dict[
         "max_model_len": context_tokens,
         "max_num_seqs": policy.max_rows,
         "max_logprobs": PROBE_TOKENS,
+        "logprobs_mode": "processed_logprobs",  # after what our logits processor does
         "disable_log_stats": True,
         **_lora_flags(policy),
         **_batch_flags(policy),
