@@ -126,7 +126,8 @@ async def fleet(folder: Path, model: Path, run: Serve = serve) -> AsyncIterator[
         replicas = KillableReplicas({name: environment(name, server, folder, model) for name in NAMES}, folder, run)
         usage = Ledger()
         await registry.consume(USAGE_RECORDED, Service.REGISTRY.value, usage.on_usage)
-        settings = Settings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", port=0)
+        patient = {"port": 0, "shed_late": False}  # more streams than rows: all are to wait for theirs
+        settings = Settings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", **patient)
         assembly = assemble(settings, gateway, SystemClock())
         try:
             await replicas.start(placement)
