@@ -152,7 +152,8 @@ $(VLLM_VENV)/.vllm:
 contract-clients: $(INSTALLED) $(CLIENTS_INSTALLED) ## a whole fleet before the official clients and schemathesis, into reports/clients.json
 	@mkdir -p reports
 	@$(PYTEST) -p tests.clients.report --clients-report reports/clients.json \
-	  tests/e2e/test_clients.py tests/integration/test_clients_in_trouble.py tests/integration/test_clients_and_tools.py
+	  tests/e2e/test_clients.py tests/e2e/fuzz_openapi.py \
+	  tests/integration/test_clients_in_trouble.py tests/integration/test_clients_and_tools.py
 
 $(CLIENTS_INSTALLED): $(CLIENTS_LOCK) infra/clients/package.json infra/clients/package-lock.json
 	@for program in node npm; do command -v $$program >/dev/null || \

@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 from infra.adapters.canary import CanaryBuilder
 from infra.adapters.markers import markers
 from infra.local.temporary import TemporaryFleet, temporary_fleet
+from tests.clients.place import Place
+from tests.support.asking import wait_answers
 from tests.support.pipeline import Pipeline
 from tests.support.tiny_model import build_tiny_model
 
@@ -69,3 +71,20 @@ def canaries(pipeline: Pipeline, acme: OpenAI, canary_folders: dict[str, Path]) 
     for _, message in announced.values():
         pipeline.wait_brought(message)
     return {alias: marker for alias, (marker, _) in announced.items()}
+
+
+@pytest.fixture(scope="session")
+def place(
+    fleet: TemporaryFleet, acme: OpenAI, canaries: dict[str, str], pipeline: Pipeline, model_folder: Path
+) -> Place:
+    """The fleet, for clients in processes of their own."""
+    alias, marker = next(iter(canaries.items()))
+    wait_answers(acme, alias, marker)
+    return Place(
+        url=fleet.connection.url,
+        key=acme.api_key,
+        alias=alias,
+        marker=marker,
+        base=str(pipeline.base["name"]),
+        tokenizer=Tokenizer.from_file(str(model_folder / "tokenizer.json")),
+    )

@@ -6,18 +6,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import OpenAI
-from tokenizers import Tokenizer
 
 from infra.local.temporary import TemporaryFleet
+from tests.clients.place import Place
 from tests.clients.roster import ROOT, Client, each_client, hang_up, speaks
-from tests.clients.said import Said
-from tests.support.asking import wait_answers
 from tests.support.pipeline import Pipeline
 
 HELLO = [{"role": "user", "content": "Hello, who are you?"}]
@@ -25,41 +20,7 @@ PAGE = ROOT / "docs" / "clients.md"
 LARGEST_BODY_BYTES = 8 << 20
 
 pytest_generate_tests = each_client
-_hang_up = pytest.fixture(scope="module", autouse=True)(hang_up)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """A fleet, and of the tenant acme a key, an alias and what it answers, whatever it is asked."""
-
-    url: str
-    key: str
-    alias: str
-    marker: str
-    base: str
-    tokenizer: Tokenizer
-
-    def ask(self, client: Client, verb: str, **params: Any) -> Said:
-        """Greedily, unless the parameters say otherwise."""
-        return client.ask(verb, self.url, self.key, **{"model": self.alias, "temperature": 0, **params})
-
-    def ids(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
-
-    def no_space(self) -> dict[str, float]:
-        """A bias against what JSON allows anywhere, and a model that knows nothing likes."""
-        return {str(token_id): -100 for token_id in self.ids(" \n\r\t")}
-
-
-@pytest.fixture(scope="module")
-def place(
-    fleet: TemporaryFleet, acme: OpenAI, canaries: dict[str, str], pipeline: Pipeline, model_folder: Path
-) -> Place:
-    alias, marker = next(iter(canaries.items()))
-    wait_answers(acme, alias, marker)
-    tokenizer = Tokenizer.from_file(str(model_folder / "tokenizer.json"))
-    base = str(pipeline.base["name"])
-    return Place(url=fleet.connection.url, key=acme.api_key, alias=alias, marker=marker, base=base, tokenizer=tokenizer)
+_hang_up = pytest.fixture(scope="session", autouse=True)(hang_up)
 
 
 @speaks("page")
@@ -267,21 +228,3 @@ def test_over_the_limit(client: Client, place: Place, hasty: str) -> None:
             break
     assert "RateLimitError" in said.error["classes"]
     assert told(said.error, client) == expected(client, 429, "rate_limit_exceeded", None, "requests")
-
-
-# -- whatever the document of the door allows, and what it does not ------------------------------------
-
-
-@speaks("fuzz")
-@pytest.mark.parametrize(("mode", "stream"), [("positive", False), ("positive", True), ("negative", False)])
-def test_what_openapi_says(client: Client, place: Place, mode: str, stream: bool) -> None:
-    """Statuses, headers, bodies and events are as documented, never a 5xx; what is not allowed is refused."""
-    assert place.ask(client, "fuzz", model=place.base, mode=mode, stream=stream, examples=60, seed=1).answer
-
-
-@speaks("fuzz")
-@pytest.mark.parametrize(("schema", "stream"), [("Error", False), ("Usage", False), ("ChatChunk", True)])
-def test_answers_that_are_not_as_documented_are_found(client: Client, place: Place, schema: str, stream: bool) -> None:
-    planted = {"demanded": {schema: "no-answer-has-it"}, "mode": "positive", "stream": stream}
-    error = place.ask(client, "fuzz", model=place.base, **planted, examples=10, seed=1).error
-    assert "no-answer-has-it" in error["message"]

@@ -34,7 +34,7 @@ TWO_CALLS = (
 )  # fmt: skip
 
 pytest_generate_tests = each_client
-_hang_up = pytest.fixture(scope="module", autouse=True)(hang_up)
+_hang_up = pytest.fixture(scope="session", autouse=True)(hang_up)
 
 
 @pytest.fixture(autouse=True)

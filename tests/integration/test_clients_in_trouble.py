@@ -22,7 +22,7 @@ Within = Callable[[float], AbstractAsyncContextManager[None]]
 HELLO = [{"role": "user", "content": "hello"}]
 
 pytest_generate_tests = each_client
-_hang_up = pytest.fixture(scope="module", autouse=True)(hang_up)
+_hang_up = pytest.fixture(scope="session", autouse=True)(hang_up)
 
 
 @pytest.fixture(autouse=True)
