@@ -208,7 +208,7 @@ bench-routing: $(INSTALLED) ## how long a gateway takes to choose among 200 repl
 bench-gateway: $(INSTALLED) $(PEERS_ASKED:%=$(PEERS_FOLDER)/%/.installed) ## our front door beside others, into reports/gateway.json; PEERS=ours,nginx PARTS=open40,flood,req1,few,many
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m loadtest.gateway_bench --model "$$($(PYTHON) -m tests.support.tiny_model "$$folder/tiny")" \
-	  $(if $(PEERS),--peers $(PEERS)) $(if $(PARTS),--parts $(PARTS)) $(if $(QUIET_S),--quiet-s $(QUIET_S))
+	  $(if $(PEERS),--peers $(PEERS)) $(if $(PARTS),--parts $(PARTS)) $(if $(QUIET_S),--quiet-s $(QUIET_S)) $(if $(REALTIME),--realtime)
 
 .PHONY: fleet-a-live
 fleet-a-live: $(INSTALLED) ## 26 timed replicas, 5,000 aliases and 40 requests/s in real time, beside the twin; MINUTES=10

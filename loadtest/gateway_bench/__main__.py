@@ -46,7 +46,9 @@ class Bench:
         )  # fmt: skip
         models = folder / "models"
         models.write_text("".join(f"{alias}\n" for alias in self._cast.aliases))
-        self._client = Client(program=_built("client", folder, "-lm"), models=models, cores=self._cores)
+        self._client = Client(
+            program=_built("client", folder, "-lm"), models=models, cores=self._cores, realtime=given.realtime
+        )
         self._mock = _built("mock", folder)
 
     async def front(self, name: str) -> Front:
@@ -137,6 +139,7 @@ def _words() -> argparse.Namespace:
     words.add_argument("--peers", type=_names, default=DOORS, help=f"some of {', '.join(DOORS)}; ours: both of ours")
     words.add_argument("--parts", type=_names, default=parts, help=f"some of {', '.join(parts)}")
     words.add_argument("--quiet-s", type=float, default=5.0, help="how long to wait for others to be idle")
+    words.add_argument("--realtime", action="store_true", help="before all else on a machine that others use, as root")
     given = words.parse_args()
     given.peers = tuple(
         dict.fromkeys(each for name in given.peers for each in ((OURS, OURS_FOUR) if name == "ours" else (name,)))
@@ -153,6 +156,7 @@ def main() -> None:
     found = figures(fronts)
     conditions = {
         "cores": "what is measured has one to itself; client, backends, nats-server and replicas share the other",
+        "scheduling": "real-time" if given.realtime else "as usual",
         "litellm": f"{_LITELLM_PER_S:g} requests/s instead of {OPEN.rate_per_s:g}",
     }
     shown = markdown.table(found, list(fronts))

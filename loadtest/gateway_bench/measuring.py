@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from loadtest.gateway_bench.machine import Cores, Reading, pinned, prefer, read, rss_bytes, until_quiet
+from loadtest.gateway_bench.machine import Cores, Reading, pinned, prefer, put_first, read, rss_bytes, until_quiet
 from loadtest.gateway_bench.scenarios import Scenario
 
 
@@ -67,6 +67,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     models: Path
     """A file with the names that it asks for."""
     cores: Cores
+    realtime: bool = False
+    """Whether all that takes part goes before everything else on this machine."""
 
     def argv(self, door: Door, scenario: Scenario) -> list[str]:
         where = ["--ports", ",".join(map(str, door.ports)), "--header", door.header, "--models", str(self.models)]
@@ -83,7 +85,7 @@ async def measure(client: Client, door: Door, scenario: Scenario, quiet_s: float
     assert process.stdin is not None, "it was asked for"
     assert process.stdout is not None, "it was asked for"
     groups = {**door.groups, "client": [process.pid]}
-    prefer([pid for pids in groups.values() for pid in pids])
+    (put_first if client.realtime else prefer)([pid for pids in groups.values() for pid in pids])
     try:
         await _line(process.stdout, "begin")
         before = read(groups)
