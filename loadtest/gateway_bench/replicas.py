@@ -16,7 +16,7 @@ import uvloop
 
 from loadtest.gateway_bench.saying import SayingReplica
 from loadtest.gateway_bench.stamps import Arrivals, StampedFrames
-from loadtest.gateway_bench.stepping import QuickEngine, SteppedEngine
+from loadtest.gateway_bench.stepping import OverlappingEngine, QuickEngine, SteppedEngine
 from services.replica_worker.__main__ import parts_of
 from services.replica_worker.app import Replica
 from services.replica_worker.assembly import Outside
@@ -113,7 +113,7 @@ def timed_parts(plan: Plan, name: str, bus: Bus, tokenizer: Tokenizer) -> list[P
 
 def _engine(plan: Plan, policy: TimedPolicy, name: str) -> QuickEngine:
     if not plan.stamped:
-        return QuickEngine(policy)
+        return OverlappingEngine(policy)
     return SteppedEngine(policy, plan.replica_ids.index(name) / len(plan.replica_ids))
 
 

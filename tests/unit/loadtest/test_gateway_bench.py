@@ -17,7 +17,7 @@ from loadtest.gateway_bench.peers import Setting, litellm, nginx
 from loadtest.gateway_bench.records import Cast
 from loadtest.gateway_bench.scenarios import ALL, FEW, FLOOD, MANY, ONE_TOKEN, OPEN
 from loadtest.gateway_bench.stamps import first_stamp, later_stamp, pace_s
-from loadtest.gateway_bench.stepping import until_step_s
+from loadtest.gateway_bench.stepping import step_begins_s, until_step_s
 from loadtest.report import Figure, Report
 from shared.messages.generation import ChatMessage, GenerateRequest, Sampling
 
@@ -143,6 +143,12 @@ def test_the_readme_has_a_place_for_it() -> None:
 @pytest.mark.parametrize(("now_s", "offset", "ends_s"), [(8.0, 0.0, 8.25), (8.01, 0.0, 8.25), (8.01, 0.5, 8.375)])
 def test_steps_end_at_a_grid(now_s: float, offset: float, ends_s: float) -> None:
     assert now_s + until_step_s(now_s, 0.25, offset) == pytest.approx(ends_s)
+
+
+def test_a_step_follows_the_last_one_unless_there_was_nothing_to_do() -> None:
+    assert step_begins_s(10.01, 10.0, 0.05) == 10.0
+    assert step_begins_s(10.06, 10.0, 0.05) == 10.06
+    assert step_begins_s(9.99, 10.0, 0.05) == 9.99
 
 
 def test_a_timer_that_rings_early_makes_no_second_step() -> None:
