@@ -47,6 +47,7 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_graceful_shutdown=math.ceil(drain_s) + _LAST_WORD_S,
             )
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.stream import Deliver
 from services.gateway.io.spout import Spout
 from shared.messages.generation import Accepted
+from shared.runtime.bell import Bell
 
 EVENT_BYTES = 256
 """About what the frame around a text weighs in a stream, and a Deliver in memory."""
@@ -26,7 +25,7 @@ class Outlet:
         self._pieces: list[Piece] = []
         self._spout: Spout | None = None
         self._own_bytes = 0
-        self.wake = asyncio.Event()
+        self.wake = Bell()
 
     def open(self, accepted: Accepted) -> None:
         self._accepted = accepted

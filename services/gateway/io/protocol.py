@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from services.gateway.core import refusal
 from services.gateway.core.refusal import Refusal
 from services.gateway.io.line import EXTENSION, Line, Turn
+from shared.runtime.bell import Bell
 
 _TO_BE_TOLD = 512
 """Connections beyond the most that are let in to hear that there are too many; those beyond them are just closed."""
@@ -94,6 +95,8 @@ class PromptProtocol(HttpToolsProtocol):
         if size_bytes > self.policy.largest_head_bytes:
             self.app = _refuser(_head_too_large(self.policy.largest_head_bytes))
         super().on_headers_complete()
+        if self.cycle is not None and not self.cycle.message_event.is_set():
+            self.cycle.message_event = Bell()  # type: ignore[assignment]  # before its task has begun, and smaller
 
     def _head_is_over(self) -> None:
         due, self._head_due = self._head_due, None
