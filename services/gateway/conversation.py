@@ -57,7 +57,10 @@ class Conversation:
         self.record = record
         self.outlet = outlet
         began_s = record.began_s
-        stream = Stream(request_id=record.call_id, began_s=began_s, since_s=began_s, adapter=target.adapter)
+        stream = Stream(
+            request_id=record.call_id, began_s=began_s, since_s=began_s, adapter=target.adapter,
+            prompt_field=wish.prompt_field,
+        )  # fmt: skip
         self.stream = deadline.with_deadline(stream, wish.timeout_s, whole=not wish.stream)
         self._heard_s = began_s
         self.transcript = Transcript()

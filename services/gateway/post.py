@@ -76,8 +76,9 @@ class Post:
             on_failed(refusal.unavailable(refusal.OUT_OF_TOUCH))
         except ValueError as error:
             _log.warning("a request does not fit the bus", request_id=request.request_id, error=error)
-            message = "The messages are longer than a request may be."
-            on_failed(refusal.bad_request(message, param="messages", code="request_too_large", status=413))
+            field = "messages" if request.messages else "prompt"
+            message = f"`{field}` is longer than a request may be."
+            on_failed(refusal.bad_request(message, param=field, code="request_too_large", status=413))
 
     async def _cancel(self, replica_id: str, bus_id: str, reason: str) -> None:
         cancel = Cancel(gateway_id=self._gateway_id, request_id=bus_id, reason=reason)

@@ -154,7 +154,8 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
 
 class TokenChunk(msgspec.Struct, frozen=True, array_like=True):
     """What one step added to one request. `position` is that of the first token id; `text` may be
-    empty while a character or a possible stop string is incomplete. `logprobs`: one for each token id, if wanted."""
+    empty while a character or a possible stop string is incomplete. `logprobs`: one for each token id, if wanted,
+    but for one that only ends the answer."""
 
     request_id: str
     position: int

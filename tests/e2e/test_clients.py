@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from infra.local.temporary import TemporaryFleet
 from tests.clients.place import Place
 from tests.clients.roster import ROOT, Client, each_client, hang_up, speaks
 from tests.support.pipeline import Pipeline
@@ -105,7 +104,7 @@ def test_several_answers(client: Client, place: Place, verb: str) -> None:
 def test_log_probabilities(client: Client, place: Place, verb: str) -> None:
     said = place.ask(client, verb, messages=HELLO, logprobs=True, top_logprobs=2)
     assert said.text == place.marker
-    assert "".join(token["token"] for token in said.logprobs[: len(place.marker)]) == place.marker
+    assert "".join(token["token"] for token in said.logprobs) == place.marker, "and none that ends the answer"
     for token in said.logprobs:
         first, second = token["top_logprobs"]
         assert 0 >= token["logprob"] == first["logprob"] >= second["logprob"]
@@ -213,10 +212,11 @@ def test_too_large(client: Client, place: Place) -> None:
 
 
 @pytest.fixture(scope="module")
-def hasty(fleet: TemporaryFleet, pipeline: Pipeline) -> str:
+def hasty(pipeline: Pipeline) -> str:
     """The key of a tenant that may ask once a minute."""
     key = pipeline.key("hasty-clients")
-    assert fleet.console("limits", "set", "hasty-clients", "--requests-per-min", "1").returncode == 0
+    limits = {"requests_per_min": 1}
+    pipeline.admin.patch("/internal/tenants/hasty-clients/limits", json=limits).raise_for_status()
     return key
 
 

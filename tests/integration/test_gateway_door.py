@@ -183,10 +183,13 @@ async def test_c81_20_mb_is_one_413_and_the_connection_goes_on() -> None:
         assert (await client.post(PATH, json=body())).status_code == 200
 
 
-async def test_messages_that_no_message_on_the_bus_can_hold_are_413() -> None:
+async def test_a_prompt_that_no_message_on_the_bus_can_hold_is_413() -> None:
     async with gateway_world(says("a")) as world, world.client() as client:
-        long = [{"role": "user", "content": "x" * 2_000_000}]
+        text = "x" * 2_000_000
+        long = [{"role": "user", "content": text}]
         assert error(await client.post(PATH, json=body(messages=long)), 413)["param"] == "messages"
+        lone = {"model": ALIAS_NAME, "prompt": text}
+        assert error(await client.post("/v1/completions", json=lone), 413)["param"] == "prompt"
         assert (await client.post(PATH, json=body())).status_code == 200
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from shared.messages.generation import GenerateRequest
-from tests.support.gateway_world import World, body, gateway_world
+from tests.support.gateway_world import ALIAS_NAME, World, body, gateway_world
 from tests.support.scripted_replica import ScriptedReplica, says
 
 PATH = "/v1/chat/completions"
@@ -129,16 +129,18 @@ async def test_c80_a_prompt_that_is_too_long_is_one_clear_400() -> None:
     async def refuses(replica: ScriptedReplica, request: GenerateRequest) -> None:
         await replica.refuse(request, "context_length_exceeded", elsewhere=False, message="The prompt is too long.")
 
-    async with gateway_world(refuses, says("never")) as world:
-        response = await post(world, stream=True)
-        assert response.status_code == 400
-        assert response.json()["error"] == {
-            "message": "The prompt is too long.",
-            "type": "invalid_request_error",
-            "param": "messages",
-            "code": "context_length_exceeded",
-        }
-        assert response.headers["x-should-retry"] == "false"
+    async with gateway_world(refuses, says("never")) as world, world.client() as client:
+        text = {"model": ALIAS_NAME, "prompt": "x"}
+        for path, asked, param in ((PATH, body(stream=True), "messages"), ("/v1/completions", text, "prompt")):
+            response = await client.post(path, json=asked)
+            assert response.status_code == 400
+            assert response.json()["error"] == {
+                "message": "The prompt is too long.",
+                "type": "invalid_request_error",
+                "param": param,
+                "code": "context_length_exceeded",
+            }
+            assert response.headers["x-should-retry"] == "false"
 
 
 async def test_a_replica_lost_mid_stream_is_followed_by_one_that_goes_on() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from services.gateway.core import refusal
 from services.gateway.core.refusal import Refusal
+
+R = TypeVar("R")
 
 
 class Defect(Exception):
@@ -19,17 +21,20 @@ class Defect(Exception):
         self.refusal = refusal.bad_request(message, param=param, code=code)
 
 
-def body_fields(body: bytes) -> dict[str, Any] | Refusal:
-    """Of a JSON object; null is the same as nothing."""
+def read_body(body: bytes, read: Callable[[dict[str, Any]], R]) -> R | Refusal:
+    """What `read` makes of the fields of a JSON object, in which null is the same as nothing; or what its Defect says.
+    What was just not too deep to be decoded may yet be so for `read`."""
     try:
         fields = msgspec.json.decode(body)
+        if not isinstance(fields, dict):
+            return refusal.bad_request("The request body must be a JSON object.", code="invalid_json")
+        return read({name: value for name, value in fields.items() if value is not None})
     except RecursionError:
         return refusal.bad_request("The request body is nested too deeply.", code="invalid_json")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return refusal.bad_request(f"The request body is not valid JSON: {error}.", code="invalid_json")
-    if not isinstance(fields, dict):
-        return refusal.bad_request("The request body must be a JSON object.", code="invalid_json")
-    return {name: value for name, value in fields.items() if value is not None}
+    except Defect as defect:
+        return defect.refusal
 
 
 def required(fields: dict[str, Any], name: str) -> Any:

@@ -96,9 +96,9 @@ _ABOUT_WEIGHTS = {
 """What customers read instead of a replica's words, which name its folders and the store's objects."""
 
 
-def of_replica(refused: Refused) -> Refusal:
-    """What a replica's last word becomes at the door."""
-    return _for_customers(_in_the_replicas_words(refused))
+def of_replica(refused: Refused, prompt_field: str = "messages") -> Refusal:
+    """What a replica's last word becomes at the door. `prompt_field` is the field that holds what it was asked."""
+    return _for_customers(_in_the_replicas_words(refused, prompt_field))
 
 
 def nobody(reason: str, code: str, retry_after_s: float | None) -> Refusal:
@@ -117,9 +117,9 @@ def _for_customers(why: Refusal) -> Refusal:
     return why
 
 
-def _in_the_replicas_words(refused: Refused) -> Refusal:
+def _in_the_replicas_words(refused: Refused, prompt_field: str) -> Refusal:
     if refused.code == "context_length_exceeded":
-        return bad_request(refused.message, param="messages", code=refused.code)
+        return bad_request(refused.message, param=prompt_field, code=refused.code)
     if refused.code == "invalid_request":
         return bad_request(refused.message, code=refused.code)
     if refused.code == "adapter_failed":

@@ -42,10 +42,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     `next_position` that of the next token, whoever produces it; `shown` whether a token of this request has left for
     the client; `early` what came before Accepted did; `dead` the replicas that were lost while they worked on it;
     `trouble` why the last attempt came to nothing; `due_s` when the client gives up that has no first token, or with
-    `whole` no whole answer."""
+    `whole` no whole answer; `prompt_field` the field of the client's body that is at fault if the prompt is."""
 
     request_id: str
     began_s: float
+    prompt_field: str = "messages"
     adapter: AdapterKey | None = None
     phase: Phase = Phase.CHOOSING
     attempt: int = 0

@@ -69,7 +69,7 @@ def refused(stream: Stream, message: Refused, policy: StreamPolicy, now_s: float
     """Also after Accepted, as long as this replica has produced no token."""
     if message.request_id != stream.bus_id or stream.phase in (Phase.CHOOSING, Phase.STREAMING, Phase.DONE):
         return stream, ()
-    why = refusal.of_replica(message)
+    why = refusal.of_replica(message, stream.prompt_field)
     if not message.elsewhere:
         return fail(stream, why)
     remembered = msgspec.structs.replace(stream, last_refusal=refusal.sooner(stream.last_refusal, why))

@@ -67,6 +67,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
 
     @property
+    def prompt_field(self) -> str:
+        """The field of the body that `prompts` came in."""
+        return "prompt" if self.is_text else "messages"
+
+    @property
     def choices(self) -> int:
         """How many answers: number `i` is to prompt `i // n`."""
         return self.n * len(self.prompts)

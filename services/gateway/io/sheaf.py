@@ -25,14 +25,17 @@ class Sheaf:
         self._drop = drop
         self._running = count
         self._accepted: Accepted | None = None
+        self._unaccepted = set(range(count))
         self._pieces: list[tuple[int, Deliver]] = []
         self._closed = False
 
-    def open(self, accepted: Accepted) -> None:
-        """The first that comes heads the response."""
+    def open(self, index: int, accepted: Accepted) -> None:
+        """The first that comes heads the response, which begins with its first token or when all are accepted: one that
+        is refused until then is a status."""
         if self._accepted is None:
             self._accepted = accepted
-        if self._streaming:
+        self._unaccepted.discard(index)
+        if self._streaming and not self._unaccepted:
             self.wake.set()
 
     def put(self, index: int, piece: Deliver) -> None:
@@ -89,7 +92,7 @@ class Strand:
         return self._sheaf.waiting_bytes
 
     def open(self, accepted: Accepted) -> None:
-        self._sheaf.open(accepted)
+        self._sheaf.open(self._index, accepted)
 
     def put(self, piece: Deliver) -> None:
         self._sheaf.put(self._index, piece)

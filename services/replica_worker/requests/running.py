@@ -10,7 +10,7 @@ from services.replica_worker.engine.shaping import Grammar, Shaping
 from services.replica_worker.requests.answer_text import AnswerText
 from services.replica_worker.requests.inside import Inside
 from services.replica_worker.tiers.slot_reference import SlotReference
-from shared.messages.generation import Finish, GenerateRequest, Sampling, TokenChunk, Usage
+from shared.messages.generation import Finish, GenerateRequest, Sampling, TokenChunk, TokenLogprob, Usage
 from shared.messages.identity import AdapterKey
 from shared.runtime.tracing import NO_SPAN, Span
 
@@ -141,14 +141,19 @@ class Running:
             # On a continuation the engine may have found tokens of the answer as well.
             self.cached_tokens = min(token.cached_tokens, self.prompt_tokens)
         self.produced_token_ids.append(token.token_id)
-        # An end-of-answer token is counted, and has no text.
+        # An end-of-answer token is counted, and has no text and no log probability.
         text = "" if token.finish == "stop" else self.text.push(token.token_id)
         reason = "stop" if self.text.stopped else token.finish
         if reason is not None and not self.text.stopped:
             text += self.text.flush()
         finish = None if reason is None else Finish(reason=reason, usage=self.usage())
-        logprobs = () if token.logprobs is None else (self.text.logprob(token.token_id, token.logprobs),)
-        return TokenChunk(self.request.request_id, token.position, (token.token_id,), text, finish, logprobs)
+        return TokenChunk(self.request.request_id, token.position, (token.token_id,), text, finish, self._told(token))
+
+    def _told(self, token: StepToken) -> tuple[TokenLogprob, ...]:
+        """Of a token that has text."""
+        if token.logprobs is None or token.finish == "stop" or self.text is None:
+            return ()
+        return (self.text.logprob(token.token_id, token.logprobs),)
 
     def end(self, reason: str, error: str | None = None) -> TokenChunk:
         """A last chunk without a token. Only an answer that is complete gets the text that was held back."""

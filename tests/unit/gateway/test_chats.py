@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
@@ -190,6 +191,7 @@ def test_a_wrong_message_is_named(message: object, param: str) -> None:
         ("presence_penalty", 2.5), ("presence_penalty", "x"), ("frequency_penalty", -3), ("frequency_penalty", True),
         ("logit_bias", []), ("logit_bias", {"x": 1}), ("logit_bias", {"-1": 1}), ("logit_bias", {"1.5": 1}),
         ("logit_bias", {"99999999999": 1}), ("logit_bias", {str(token): 1 for token in range(1025)}),
+        ("logit_bias", {"1": 100.5}), ("logit_bias", {"1": None}),
         ("logprobs", 3), ("top_logprobs", 21), ("top_logprobs", -1), ("top_logprobs", True),
         ("tools", {}), ("tool_choice", "any"), ("tool_choice", "required"), ("tool_choice", 5),
         ("response_format", "json"),
@@ -270,6 +272,15 @@ names = st.sampled_from(
 def test_no_body_breaks_the_parser(fields: dict[str, Any]) -> None:
     outcome = read(**fields)
     assert isinstance(outcome, Wish) or outcome.status == 400
+
+
+def test_c81_no_depth_breaks_the_parser() -> None:
+    """Nor one that can just be decoded, and is then too deep to be shown."""
+    limit = sys.getrecursionlimit()
+    for depth in range(limit - 200, limit + 10):
+        outcome = parse(b'{"model":' + b"[" * depth + b"]" * depth + b"}")
+        assert isinstance(outcome, Refusal)
+        assert (outcome.status, outcome.code) in ((400, "invalid_type"), (400, "invalid_json"))
 
 
 def test_a_promise_is_prompt_and_answer_within_the_context() -> None:

@@ -40,6 +40,9 @@ _BODIES: list[tuple[str, dict[str, Any]]] = [
         {"tools": [{"type": "function"}]},
         {"tools": [{"type": "function", "function": {"name": "a b"}}]},
         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+        *({"tools": [TOOL], "tool_choice": choice, "parallel_tool_calls": False} for choice in (
+            "none", "auto", "required", None, {"type": "function", "function": {"name": "f"}}
+        )),
         {"response_format": {"type": "text"}}, {"response_format": {"type": "json_object"}},
         {"response_format": SCHEMA},
         {"response_format": {"type": "json_schema"}}, {"response_format": {"type": "yaml"}},

@@ -30,6 +30,7 @@ def test_a_streaming_reader_wakes_for_every_token_and_knows_whose_it_is() -> Non
     sheaf = Bound(streaming=True)
     first, second = sheaf.strands
     second.open(ACCEPTED)
+    first.open(ACCEPTED)
     assert sheaf.wake.is_set()
     assert sheaf.verdict() == ACCEPTED
     first.put(token("a"))
@@ -68,11 +69,21 @@ def test_the_first_failure_is_that_of_all(streaming: bool, verdict: object) -> N
     assert sheaf.dropped == ["Another answer to the same request failed: No."]
 
 
-def test_a_failure_before_the_head_is_a_status() -> None:
+def test_an_answer_that_is_refused_before_the_first_token_is_a_status() -> None:
     sheaf = Bound(streaming=True)
     sheaf.strands[0].open(ACCEPTED)
+    sheaf.strands[0].open(ACCEPTED)  # by another replica
+    assert not sheaf.wake.is_set(), "the head waits for the other answer"
     sheaf.strands[1].fail(NO)
     assert sheaf.verdict() == NO
+
+
+def test_the_first_token_does_not_wait_for_another_answer() -> None:
+    sheaf = Bound(streaming=True)
+    sheaf.strands[1].open(ACCEPTED)
+    sheaf.strands[1].put(token("a"))
+    assert sheaf.wake.is_set()
+    assert sheaf.verdict() == ACCEPTED
 
 
 def test_once_the_client_has_left_nobody_is_dropped_and_nobody_waits() -> None:

@@ -58,6 +58,12 @@ def test_tools_are_offered_as_openai_writes_them() -> None:
     assert accepted(tools=[WEATHER, TIME], tool_choice="auto", parallel_tool_calls=True) == wish
 
 
+def test_a_call_that_is_forced_is_one_anyway() -> None:
+    for choice in ("required", "none", {"type": "function", "function": {"name": "time"}}):
+        forced = accepted(tools=[TIME], tool_choice=choice)
+        assert accepted(tools=[TIME], tool_choice=choice, parallel_tool_calls=False) == forced
+
+
 def test_with_none_the_model_is_told_of_no_function() -> None:
     assert accepted(tools=[WEATHER], tool_choice="none") == accepted(tools=[]) == accepted()
 
@@ -94,6 +100,7 @@ def test_one_of_several_shapes_the_answer() -> None:
         ({"tool_choice": {"type": "function", "function": {"name": "time"}}}, "tool_choice"),
         ({"tools": [tool("a", parameters={"$ref": "#/x"}), TIME], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [TIME], "parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"tools": [TIME], "tool_choice": "none", "parallel_tool_calls": 0}, "parallel_tool_calls"),
         ({"tools": [TIME], "response_format": {"type": "json_object"}}, "response_format"),
         ({"tools": [tool("a", parameters={"x": "y" * LARGEST_SCHEMA_BYTES})], "tool_choice": "required"}, "tools"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),

@@ -7,9 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.replica_worker.engine.port import StepToken
+from services.replica_worker.engine.shaping import Logprobs
+from services.replica_worker.requests.answer_text import AnswerText
+from services.replica_worker.requests.running import Running
 from shared.messages.generation import ChatMessage, GenerateRequest, Refused
 from tests.support.replica import Rig, refused
-from tests.support.tiny_model import VOCABULARY_SIZE
+from tests.support.tiny_model import EOS_TOKEN_ID, VOCABULARY_SIZE
 
 
 def asking(replica: Rig, **sampling: Any) -> GenerateRequest:
@@ -82,11 +86,20 @@ async def test_every_token_id_comes_with_its_log_probability_and_bytes(replica: 
     heard = await replica.caller.run(asking(replica, top_logprobs=top))
     assert heard.token_ids
     for chunk in heard.chunks:
-        assert tuple(each.token_id for each in chunk.logprobs) == chunk.token_ids
+        ends = chunk.finish is not None and chunk.finish.reason == "stop"
+        assert tuple(each.token_id for each in chunk.logprobs) == (() if ends else chunk.token_ids)
         for each in chunk.logprobs:
             assert each.raw == replica.tokenizer.token_bytes(each.token_id)
             assert len(each.top) == top
             assert all(one.raw == replica.tokenizer.token_bytes(one.token_id) for one in each.top)
+
+
+def test_what_ends_the_answer_has_no_log_probability(replica: Rig) -> None:
+    running = Running(asking(replica, top_logprobs=1), 0.0, text=AnswerText(replica.tokenizer, ()))
+    told = Logprobs(-0.5, (5,), (-0.5,))
+    for token_id, finish, count in ((5, None, 1), (EOS_TOKEN_ID, "stop", 0)):
+        chunk = running.advance(StepToken("r", token_id, running.produced, finish, logprobs=told))
+        assert (chunk.token_ids, len(chunk.logprobs)) == ((token_id,), count)
 
 
 async def test_unasked_nothing_is_told(replica: Rig) -> None:

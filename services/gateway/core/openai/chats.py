@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from services.gateway.core.fields import Defect, body_fields, flag, integer, refuse_all_but, required
+from services.gateway.core.fields import Defect, flag, integer, read_body, refuse_all_but, required
 from services.gateway.core.openai.formats import read_format, schema_text
 from services.gateway.core.openai.messages import read_messages
 from services.gateway.core.openai.sampling import (
@@ -38,13 +38,7 @@ NOT_SERVED: Mapping[str, tuple[Any, ...]] = {
 
 def parse(body: bytes) -> Wish | Refusal:
     """Fields that nobody knows, and those that only name a cache, are ignored."""
-    fields = body_fields(body)
-    if isinstance(fields, Refusal):
-        return fields
-    try:
-        return _read(fields)
-    except Defect as defect:
-        return defect.refusal
+    return read_body(body, _read)
 
 
 def _read(fields: dict[str, Any]) -> Wish:

@@ -95,7 +95,10 @@ def _logit_bias(value: Any) -> dict[int, float]:
     if len(bias) > MOST_BIASED:
         message = f"`logit_bias` may name at most {MOST_BIASED} tokens, not {len(bias)}."
         raise Defect(message, "logit_bias", "invalid_value")
-    return {_token_id(name): number(bias, name, -LARGEST_BIAS, LARGEST_BIAS) for name in bias}
+    return {
+        _token_id(name): number({"logit_bias": each}, "logit_bias", -LARGEST_BIAS, LARGEST_BIAS)
+        for name, each in bias.items()
+    }
 
 
 def _token_id(name: str) -> int:

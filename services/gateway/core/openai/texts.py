@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from services.gateway.core.fields import Defect, body_fields, flag, integer, is_integer, refuse_all_but, required, shown
+from services.gateway.core.fields import Defect, flag, integer, is_integer, read_body, refuse_all_but, required, shown
 from services.gateway.core.openai.sampling import (
     LARGEST_TOKENS,
     read_include_usage,
@@ -32,13 +32,7 @@ NOT_SERVED: Mapping[str, tuple[Any, ...]] = {"suffix": ("",)}
 
 def parse(body: bytes) -> Wish | Refusal:
     """Fields that nobody knows are ignored."""
-    fields = body_fields(body)
-    if isinstance(fields, Refusal):
-        return fields
-    try:
-        return _read(fields)
-    except Defect as defect:
-        return defect.refusal
+    return read_body(body, _read)
 
 
 def _read(fields: dict[str, Any]) -> Wish:

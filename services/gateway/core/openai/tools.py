@@ -28,9 +28,7 @@ def read_tools(fields: dict[str, Any]) -> Wanted:
     """With "none" the model is told of no function at all: so it calls none. Raises Defect."""
     functions = _functions(fields.get("tools", []))
     choice = _choice(fields.get("tool_choice", "auto"), functions)
-    if fields.get("parallel_tool_calls") is not None and not flag(fields, "parallel_tool_calls", "parallel_tool_calls"):
-        message = "`parallel_tool_calls` false is not supported: a model writes as many calls as it likes."
-        raise Defect(message, "parallel_tool_calls", "unsupported_parameter")
+    _refuse_lone_calls(fields, choice)
     if not functions or choice == "none":
         return Wanted(None)
     offered = msgspec.json.encode([{"type": "function", "function": each} for each in functions.values()])
@@ -97,6 +95,14 @@ def _choice(choice: Any, functions: dict[str, Any]) -> str | list[str]:
         message = f"`tool_choice` asks for a function that is not in `tools`: {shown(choice)}."
         raise Defect(message, "tool_choice", "invalid_value")
     return named
+
+
+def _refuse_lone_calls(fields: dict[str, Any], choice: str | list[str]) -> None:
+    """A call that is forced is one in any case."""
+    name = "parallel_tool_calls"
+    if name in fields and not flag(fields, name, name) and choice == "auto":
+        message = f"`{name}` false needs a `tool_choice` other than auto: a model writes as many calls as it likes."
+        raise Defect(message, name, "unsupported_parameter")
 
 
 def _any_call(functions: dict[str, dict[str, Any]]) -> dict[str, Any]:

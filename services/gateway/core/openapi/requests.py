@@ -25,6 +25,7 @@ _FLAG: Schema = {"type": "boolean"}
 _OBJECT: Schema = {"type": "object"}
 _SOME_TEXT: Schema = {"type": "string", "minLength": 1}
 _NAME: Schema = {"type": "string", "pattern": tools.NAME_PATTERN}
+_NAMED_FUNCTION = record({"type": one_of("function"), "function": record({"name": _NAME})})
 _TOKEN_IDS = array(integer(0, sampling.LARGEST_TOKENS), minItems=1)
 
 _SHARED: dict[str, Schema] = {
@@ -69,11 +70,8 @@ def _chat() -> Schema:
             "top_logprobs": integer(0, chats.MOST_TOP_LOGPROBS),
             "response_format": ref("ResponseFormat"),
             "tools": array(ref("Tool"), maxItems=tools.MOST_TOOLS),
-            "tool_choice": any_of(
-                one_of("none", "auto", "required"),
-                record({"type": one_of("function"), "function": record({"name": _NAME})}),
-            ),
-            "parallel_tool_calls": one_of(True),
+            "tool_choice": any_of(one_of("none", "auto", "required"), _NAMED_FUNCTION),
+            "parallel_tool_calls": _FLAG,
             **_harmless(chats.NOT_SERVED),
         },
     )
@@ -81,6 +79,10 @@ def _chat() -> Schema:
         _STREAM_OPTIONS_NEED_STREAM,
         any_of(with_field("logprobs", one_of(True)), where(top_logprobs=one_of(0, None))),
         any_of(with_field("tools", {"type": "array", "minItems": 1}), where(tool_choice=one_of("none", "auto", None))),
+        any_of(
+            where(parallel_tool_calls=one_of(True, None)),
+            with_field("tool_choice", any_of(one_of("none", "required"), _NAMED_FUNCTION)),
+        ),
         any_of(
             where(response_format=any_of(NULL, record({"type": one_of("text")}))),
             where(tools=one_of([], None)),
