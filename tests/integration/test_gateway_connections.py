@@ -56,6 +56,30 @@ async def ask(connection: Connection) -> bytes:
     return head + await reader.readexactly(length)
 
 
+async def unchunked(reader: asyncio.StreamReader) -> bytes:
+    """The body, if every byte of it is framed as it should be."""
+    body = b""
+    while size := int((await reader.readuntil(b"\r\n"))[:-2], 16):
+        body += await reader.readexactly(size)
+        assert await reader.readexactly(2) == b"\r\n"
+    assert await reader.readexactly(2) == b"\r\n"
+    return body
+
+
+async def test_a_connection_serves_on_after_a_stream_whose_tokens_passed_the_server_by() -> None:
+    async with gateway_world(says("a", "", " b", "ü")) as world, connected(world) as connection:
+        reader, writer = connection
+        for _ in range(2):
+            writer.write(post(stream=True, expect="100-continue"))
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            assert b"transfer-encoding: chunked\r\n" in await reader.readuntil(b"\r\n\r\n")
+            *events, done, rest = (await unchunked(reader)).split(b"\n\n")
+            choices = [json.loads(event.removeprefix(b"data: "))["choices"][0] for event in events]
+            assert "".join(choice["delta"]["content"] for choice in choices) == "a bü"
+            assert (done, rest) == (b"data: [DONE]", b"")
+        assert (await ask(connection)).startswith(b"HTTP/1.1 200 ")
+
+
 async def test_one_connection_too_many_is_told_so_and_the_others_are_served() -> None:
     async with gateway_world(says("a"), settings=settings(most_connections=2)) as world:
         async with connected(world) as first, connected(world) as second:
@@ -122,11 +146,21 @@ async def test_a_head_that_is_too_large_is_refused_whether_or_not_it_ends(whole:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-async def test_an_idle_connection_is_closed_before_or_after_its_first_request(asked: bool) -> None:
+@pytest.mark.parametrize("stray", [b"", b"\r\n"])
+async def test_an_idle_connection_is_closed_before_or_after_its_first_request(asked: bool, stray: bytes) -> None:
     async with gateway_world(says("a"), settings=settings(keep_alive_s=0.1)) as world, connected(world) as connection:
         if asked:
             assert (await ask(connection)).startswith(b"HTTP/1.1 200 ")
+        connection[1].write(stray)
         assert await connection[0].read() == b""
+
+
+async def test_a_connection_is_idle_that_owes_the_rest_of_a_body_which_was_refused() -> None:
+    async with gateway_world(settings=settings(keep_alive_s=0.1)) as world, connected(world) as (reader, writer):
+        writer.write(post(authorization="Bearer sk-unknown")[:-5])
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 401 ")
+        writer.write(b"x")
+        await reader.read()
 
 
 @pytest.mark.parametrize(

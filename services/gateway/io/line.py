@@ -31,8 +31,9 @@ class Turn:
 
 
 class Line:
-    """`write` goes on with the chunked body of a response whose head has left through ASGI, which ends it as well.
-    Nothing is refused: whoever writes looks at `stalled`, and is called by `on_room` when it is over."""
+    """`write` goes on with the chunked body of a response whose head has left through ASGI, which ends it as well: no
+    bytes would be an end. Nothing is refused: whoever writes looks at `stalled`, and is called by `on_room` when it
+    is over."""
 
     __slots__ = ("_flow", "_transport", "gone", "on_gone", "on_room", "turn")
 

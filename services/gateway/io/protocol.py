@@ -7,11 +7,11 @@ import socket
 from typing import Any
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from services.gateway.core import refusal
 from services.gateway.core.refusal import Refusal
-from services.gateway.io.line import EXTENSION, Line, Turn
+from services.gateway.io.line import EXTENSION, Line, Turn, line_of
 from shared.runtime.bell import Bell
 
 _TO_BE_TOLD = 512
@@ -48,15 +48,15 @@ class PromptProtocol(HttpToolsProtocol):
         self.timeout_keep_alive = self.policy.keep_alive_s  # type: ignore[assignment]  # a number of seconds for a timer
         self._head_bytes = 0
         self._head_due: asyncio.TimerHandle | None = None
-        self._lines: tuple[Line, ...] = ()
-        """Of the request that is answered, and of those that were sent without waiting for its end."""
+        self._begun: tuple[RequestResponseCycle, ...] = ()
+        """The request that is answered, and those that were sent without waiting for its end."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self.policy.slow_write_s * 1000))
         super().connection_made(transport)
-        self.timeout_keep_alive_task = self.loop.call_later(self.policy.keep_alive_s, self.timeout_keep_alive_handler)
+        self._is_idle()
         if len(self.connections) > self.policy.most + _TO_BE_TOLD:
             transport.abort()
         elif len(self.connections) > self.policy.most:
@@ -65,13 +65,15 @@ class PromptProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_over()
         super().connection_lost(exc)
-        for line in self._lines:
-            line.lose()
+        self._unset_keepalive_if_required()  # the server leaves it, and with it all of this, if the connection broke
+        for cycle in self._begun:
+            cycle.disconnected = True  # the server says so to the last of them
+            line_of(cycle.scope).lose()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        for line in self._lines:
-            line.make_room()
+        for cycle in self._begun:
+            line_of(cycle.scope).make_room()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -79,24 +81,33 @@ class PromptProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > self.policy.largest_head_bytes:
                 self._turn_out(_head_too_large(self.policy.largest_head_bytes))
+        elif not self._begun and self.timeout_keep_alive_task is None:
+            self._is_idle()  # what came began no request: the end of a line, or of a body that was refused
+
+    def send_400_response(self, msg: str) -> None:
+        self._turn_out(refusal.bad_request("This is no HTTP request.", code="invalid_http"))
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
         self._head_due = self.loop.call_later(self.policy.head_s, self._head_is_late)
         super().on_message_begin()
-        line = Line(self.transport, self.flow, self.turn)
-        under_way = self.cycle is not None and not self.cycle.response_complete
-        self._lines = (*self._lines, line) if under_way else (line,)
-        self.scope["extensions"] = {EXTENSION: line}  # type: ignore[typeddict-item]
 
     def on_headers_complete(self) -> None:
         self._head_is_over()
         size_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size_bytes > self.policy.largest_head_bytes:
             self.app = _refuser(_head_too_large(self.policy.largest_head_bytes))
+        self.scope["extensions"] = {EXTENSION: Line(self.transport, self.flow, self.turn)}  # type: ignore[typeddict-item]
         super().on_headers_complete()
-        if self.cycle is not None and not self.cycle.message_event.is_set():
-            self.cycle.message_event = Bell()  # type: ignore[assignment]  # before its task has begun, and smaller
+        self.cycle.message_event = Bell()  # type: ignore[assignment]  # before its task has begun, and smaller
+        self._begun = (*self._begun, self.cycle)
+
+    def on_response_complete(self) -> None:
+        self._begun = self._begun[1:]
+        super().on_response_complete()
+
+    def _is_idle(self) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(self.policy.keep_alive_s, self.timeout_keep_alive_handler)
 
     def _head_is_over(self) -> None:
         due, self._head_due = self._head_due, None
@@ -104,7 +115,7 @@ class PromptProtocol(HttpToolsProtocol):
             due.cancel()
 
     def _head_is_late(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
+        if not self._begun:
             self._turn_out(_head_too_slow(self.policy.head_s))
         else:  # of a request that was sent before the answer to the last one is whole
             self._head_due = self.loop.call_later(self.policy.head_s, self._head_is_late)
@@ -113,7 +124,7 @@ class PromptProtocol(HttpToolsProtocol):
         """An answer to what is no whole request, and the end of the connection."""
         self._head_is_over()
         if not self.transport.is_closing():
-            if self.cycle is None or self.cycle.response_complete:
+            if not self._begun:
                 self.transport.write(_answer(why))
             self.transport.close()
 
