@@ -8,11 +8,14 @@ from services.gateway.core.stream import Deliver
 from services.gateway.io.line import Line
 from shared.runtime.logs import get_logger
 
+_AT_ONCE_BYTES = 64 << 10
+"""What is written before the turn is over: frames that had to wait for one may all come in one turn."""
 _log = get_logger(__name__)
 
 
 class Spout:
-    """`write` makes events of pieces. What a stalled line does not take waits here."""
+    """`write` makes events of pieces. What a stalled line does not take waits here. What fails costs this stream, and
+    not those that are heard of in the same frame or written in the same turn."""
 
     __slots__ = ("_line", "_waiting", "_write", "waiting_bytes")
 
@@ -24,22 +27,25 @@ class Spout:
         line.on_room = self.flush
 
     def put(self, piece: Deliver) -> None:
-        """What fails costs this stream, and not those that are heard of in the same frame."""
         try:
             event = self._write(piece)
         except Exception as error:
-            _log.exception("a piece of a stream cannot be written", error=error)
-            self._line.cut()
+            self._give_up(error)
             return
         if event:
             if not self._waiting:
                 self._line.turn.add(self.flush)
             self._waiting.append(event)
             self.waiting_bytes += len(event)
+            if self.waiting_bytes > _AT_ONCE_BYTES:
+                self.flush()
 
     def flush(self) -> None:
         if self._waiting and not self._line.stalled:
-            self._line.write(self.rest())
+            try:
+                self._line.write(self.rest())
+            except Exception as error:
+                self._give_up(error)
 
     def rest(self) -> bytes:
         """What was not written yet; it is whoever takes it that writes it."""
@@ -47,3 +53,7 @@ class Spout:
         self._waiting.clear()
         self.waiting_bytes = 0
         return rest
+
+    def _give_up(self, error: Exception) -> None:
+        _log.exception("a piece of a stream cannot be written", error=error)
+        self._line.cut()

@@ -96,6 +96,11 @@ class PaperTransport:
         self.aborted = True
 
 
+class BrokenTransport(PaperTransport):
+    def write(self, content: bytes) -> None:
+        raise RuntimeError("the handle is closed")
+
+
 class PaperFlow:
     write_paused = False
 
@@ -154,3 +159,23 @@ async def test_a_piece_that_cannot_be_written_ends_its_own_connection_and_raises
 
     _, _, transport, _ = flowing(broken)
     assert transport.aborted
+
+
+async def test_what_comes_at_once_after_a_gap_is_not_held_against_a_quick_reader() -> None:
+    outlet, _, transport, _ = flowing()
+    for _ in range(300):
+        outlet.put(token("x" * 1_000))
+    assert outlet.waiting_bytes < 100_000
+    await asyncio.sleep(0)
+    assert transport.written.count(b"x") == 300_000
+
+
+async def test_a_connection_that_cannot_be_written_to_takes_no_other_of_its_turn_with_it() -> None:
+    turn = Turn()
+    broken, sound = BrokenTransport(), PaperTransport()
+    for transport in (broken, sound):
+        line = Line(cast(Transport, transport), cast(FlowControl, PaperFlow()), turn)
+        Spout(line, said).put(token("a"))
+    await asyncio.sleep(0)
+    assert broken.aborted
+    assert sound.written == b"1\r\na\r\n"
