@@ -34,12 +34,14 @@ _NOTHING = Ordered()
 
 
 class FrameOrder:
-    """The order of one replica's frames. A new incarnation begins again at 1; within one, a number is
-    never used twice, so what was delivered before is dropped. One question is under way at a time."""
+    """The order of one replica's frames. A new incarnation begins again at 1, and what the one before it still says is
+    dropped; within one, a number is never used twice, so what was delivered before is dropped. One question is under
+    way at a time."""
 
     def __init__(self, replica_id: str) -> None:
         self.replica_id = replica_id
         self.incarnation = ""
+        self._before = ""
         self._last = 0
         self._sent = 0
         """The highest number that the replica is known to have sent."""
@@ -49,6 +51,8 @@ class FrameOrder:
 
     def on_frame(self, frame: Frame) -> Ordered:
         if frame.incarnation != self.incarnation:
+            if frame.incarnation == self._before:
+                return _NOTHING
             self._begin(frame.incarnation)
         if frame.number == self._last + 1 and frame.chunks and not self._held:
             self._last = frame.number
@@ -84,7 +88,7 @@ class FrameOrder:
         return self._give_up(f"frames were lost on the way and the replica could not repeat them: {reason}", ask.last)
 
     def _begin(self, incarnation: str) -> None:
-        self.incarnation = incarnation
+        self._before, self.incarnation = self.incarnation, incarnation
         self._last = self._sent = 0
         self._held = {}
         self._asking, self._failures = None, 0

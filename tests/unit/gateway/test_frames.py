@@ -124,6 +124,14 @@ def test_a_new_incarnation_begins_again_and_answers_about_the_old_one_come_too_l
     assert order.on_replay_failed(ask(2, 2), "x") == Ordered()
 
 
+def test_what_a_process_still_says_that_another_has_replaced_changes_nothing() -> None:
+    order = order_after(1, 2)
+    order.on_frame(frame(1, "two"))
+    assert order.on_frame(frame(3)) == Ordered()
+    assert order.on_frame(frame(9)) == Ordered()
+    assert numbers(order.on_frame(frame(2, "two"))) == [2]
+
+
 @given(st.lists(st.sampled_from(["arrives", "lost", "twice", "beat"]), max_size=30), st.integers(1, 4), st.integers())
 def test_every_frame_once_and_in_order_through_any_loss(fates: list[str], part: int, seed: int) -> None:
     """The replica keeps all of them; its answers hold at most `part` frames and come whenever they like."""
