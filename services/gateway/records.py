@@ -21,7 +21,7 @@ _log = get_logger(__name__)
 
 class RequestRecord(msgspec.Struct, kw_only=True):
     """Filled in while a request goes through. `call_id` is its id on the bus; `ttft_s` None: no token came.
-    `tokens` are those that the client's outlet got and keeps: of an answer that began anew, the last one's.
+    `tokens` are those that the client's outlet got, whichever replicas they came from.
     `repeats_prompt`: another answer to a prompt that is counted once."""
 
     request_id: str

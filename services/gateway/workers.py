@@ -45,10 +45,8 @@ class Workers:
         """A worker at this place, for as long as that helps."""
         early = 0
         while True:
-            process = self._running[index] = await self._start_one(index)
             began_s = self._clock.now_s()
-            _log.info("a worker was started", worker=index, pid=process.pid)
-            code = await process.wait()
+            code = await self._run_one(index)
             restart = after_end(early, self._clock.now_s() - began_s, self._policy)
             if restart.pause_s is None:
                 _log.error("a worker ends again and again, and the others are stopped", worker=index, code=code)
@@ -58,3 +56,13 @@ class Workers:
             early = restart.early
             _log.warning("a worker ended and is started again", worker=index, code=code, in_s=restart.pause_s)
             await self._clock.sleep_s(restart.pause_s)
+
+    async def _run_one(self, index: int) -> int | None:
+        """How it ended; None if it did not even begin."""
+        try:
+            process = self._running[index] = await self._start_one(index)
+        except OSError as error:
+            _log.error("a worker cannot be started", worker=index, error=error)
+            return None
+        _log.info("a worker was started", worker=index, pid=process.pid)
+        return await process.wait()
