@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from services.gateway.core import deadline
 from services.gateway.core.openapi import answers, requests
 from services.gateway.core.openapi.schemas import TEXT, Schema, ref
 
@@ -18,6 +19,7 @@ _REFUSALS = {
     "429": "A limit of the tenant or the key is reached; Retry-After says for how long.",
     "500": "The fleet failed at this request.",
     "503": "Nobody can serve it now; Retry-After says when to come again.",
+    "504": "The time that the client gave is over.",
 }
 _HEADERS = {
     "x-request-id": "The client's own id if it is 1 to 64 of A-Z a-z 0-9 _ -, else a new one.",
@@ -55,7 +57,8 @@ def _generation(name: str, request: str, answer: str) -> dict[str, Any]:
         "operationId": name,
         "description": (
             "With `stream` true the answer is server-sent events: chunks of the same shape with `delta` instead of "
-            "`message`, then `[DONE]`. A failure in the middle is one event with an error, and no `[DONE]`."
+            "`message`, then `[DONE]`. A failure in the middle is one event with an error, and no `[DONE]`. "
+            f"The request's header {deadline.HEADER} says how long the client waits."
         ),
         "security": [{"key": []}],
         "requestBody": {"required": True, "content": _json(ref(request))},
