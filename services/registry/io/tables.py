@@ -176,6 +176,8 @@ UPLOADS = Table(
     METADATA,
     Column("digest", String(64), primary_key=True),
     Column("at_s", Float, nullable=False, index=True),
+    # Until then it is being removed.
+    Column("going_until_s", Float),
 )
 
 OUTBOX = Table(

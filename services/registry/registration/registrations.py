@@ -14,7 +14,7 @@ from services.registry.core.deployment.aliases import Denied
 from services.registry.core.files.description import Surroundings, check_identity
 from services.registry.core.lifecycle import Move
 from services.registry.core.records import StoredAdapter
-from services.registry.io import adapter_rows, outbox_rows
+from services.registry.io import adapter_rows, outbox_rows, upload_rows
 from services.registry.io.database import Collision, Database
 from services.registry.io.meters import Meters
 from services.registry.io.source_unavailable import SourceUnavailable
@@ -92,7 +92,9 @@ class Registrations:
     async def _keep_all(
         self, connection: AsyncConnection, announcements: Sequence[AdapterRegistered]
     ) -> list[_Kept | Outcome]:
-        """In one transaction. Those of one id find each other as if each had come alone."""
+        """In one transaction. Those of one id find each other as if each had come alone. Raises StoreUnavailable if the
+        file of one is being removed."""
+        await upload_rows.check_staying(connection, [one.checksum for one in announcements], self._clock.wall_s())
         known = await adapter_rows.among(connection, [one.adapter_id for one in announcements], to_change=True)
         there, sight, outcomes = frozenset(known), Sight(connection), list[_Kept | Outcome]()
         new, changed = list[adapter_rows.Moved](), list[adapter_rows.Moved]()

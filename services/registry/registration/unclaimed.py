@@ -19,8 +19,10 @@ from services.registry.registration.batches import Batches
 from shared.runtime.clock import Clock
 from shared.store.port import ObjectStore, StoreUnavailable, weights_key
 
-_LONGEST_S = 5.0
-"""Everybody who writes to the database waits for a file that is removed."""
+_LONGEST_S = 60.0
+"""Of all tries to remove a file."""
+_GOING_S = _LONGEST_S + 60.0
+"""Before that is over nobody counts on the file: by then no request to remove it is on its way any more."""
 
 
 class Unclaimed:
@@ -55,25 +57,37 @@ class Unclaimed:
         return sum([await self._pruned(digest, before_s) for digest in old])
 
     async def _pruned(self, digest: str, before_s: float) -> bool:
-        """Whether the file was removed. Announcements are kept before their files are looked for, and are not kept
-        while this lasts; nor are uploads noted."""
+        """Whether the file was removed. While that lasts, which may be long, it is neither noted nor announced: the
+        database says that it is going, and nobody waits for that."""
         async with self._database.write(announce=False) as connection:
-            if not await upload_rows.is_old(connection, digest, before_s):
-                return False  # it came again, or an adapter has it now
-            users = await adapter_rows.with_file(connection, digest)
-            if any(status == REGISTERED for status, _ in users):
-                return False  # an adapter is being verified with it, perhaps
-            if unused := not any(store_key for _, store_key in users):
-                await self._remove(weights_key(digest))
+            until_s = self._clock.wall_s() + _GOING_S
+            if not await self._let_go(connection, digest, before_s, until_s):
+                return False
+        await self._remove(weights_key(digest))
+        async with self._database.write(announce=False) as connection:
+            await upload_rows.forget_gone(connection, digest, until_s)
+        return True
+
+    async def _let_go(self, connection: AsyncConnection, digest: str, before_s: float, until_s: float) -> bool:
+        """Whether nobody has a use for it. Announcements are kept before their files are looked for."""
+        if not await upload_rows.is_old(connection, digest, before_s):
+            return False  # it came again, or an adapter has it now
+        users = await adapter_rows.with_file(connection, digest)
+        if any(status == REGISTERED for status, _ in users):
+            return False  # an adapter is being verified with it, perhaps
+        if any(store_key for _, store_key in users):
             await upload_rows.forget(connection, [digest])
-            return unused
+            return False
+        await upload_rows.let_go(connection, digest, until_s)
+        return True
 
     async def _remove(self, store_key: str) -> None:
+        """Raises StoreUnavailable: it may be gone all the same, now or in a moment."""
         try:
             async with asyncio.timeout(_LONGEST_S):
                 await self._store.delete(store_key)
         except TimeoutError as error:
-            raise StoreUnavailable(f"it took more than {_LONGEST_S} s to remove {store_key}") from error
+            raise StoreUnavailable(f"it took more than {_LONGEST_S:g} s to remove {store_key}") from error
 
     async def _note_all(self, connection: AsyncConnection, digests: Sequence[str]) -> list[None]:
         await upload_rows.note(connection, set(digests), self._clock.wall_s())

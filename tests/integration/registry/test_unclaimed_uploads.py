@@ -22,7 +22,6 @@ from shared.store.file import FileStore
 from shared.store.port import StoreUnavailable, weights_key
 from tests.support.registry_errors import error_of
 from tests.support.registry_place import Place
-from tests.support.registry_watch import eventually
 from tests.support.registry_world import World
 
 WEEK_S = 7 * 86400.0
@@ -130,54 +129,63 @@ Meanwhile = Callable[[Callable[[], Awaitable[httpx.Response]]], Awaitable[httpx.
 @pytest.fixture
 def meanwhile(here: World, clock: Calendar, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     """Asks while an old file is being removed: the answer."""
-    delete, begun, turn = FileStore.delete, asyncio.Event(), here.registry.database._turn
+    delete, begun, go_on = FileStore.delete, asyncio.Event(), asyncio.Event()
+
+    async def slow(store: FileStore, key: str) -> None:
+        begun.set()
+        await go_on.wait()
+        await delete(store, key)
 
     async def asked(ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
-        asking: asyncio.Future[httpx.Response] = asyncio.get_running_loop().create_future()
-
-        async def waits_or_is_through() -> bool:
-            return asking.done() or bool(turn._waiters)  # type: ignore[attr-defined]
-
-        async def slow(store: FileStore, key: str) -> None:
-            begun.set()
-            await eventually(waits_or_is_through)
-            await delete(store, key)
-
-        monkeypatch.setattr(FileStore, "delete", slow)
-        pruning = asyncio.create_task(pruned_after(here, clock, WEEK_S + 10))
-        await asyncio.wait_for(begun.wait(), 10)
-        asking = asyncio.ensure_future(ask())
-        answer, _ = await asyncio.gather(asking, pruning)
-        return answer
+        with monkeypatch.context() as planted:
+            planted.setattr(FileStore, "delete", slow)
+            pruning = asyncio.create_task(pruned_after(here, clock, WEEK_S + 10))
+            await asyncio.wait_for(begun.wait(), 10)
+            try:
+                return await asyncio.wait_for(ask(), 10)
+            finally:
+                go_on.set()
+                await pruning
 
     return asked
 
 
-async def test_an_announcement_of_what_is_being_removed_finds_nothing(here: World, meanwhile: Meanwhile) -> None:
+async def test_an_announcement_of_what_is_being_removed_comes_too_early(here: World, meanwhile: Meanwhile) -> None:
     announced, file = await sent(here, "v1")
     answer = await meanwhile(lambda: here.post(announced))
-    assert error_of(answer, 422)["code"] == "weights_missing"
+    assert "removing" in error_of(answer, 503)["message"]
     assert not file.exists()
+    assert error_of(await here.post(announced), 422)["code"] == "weights_missing"
 
 
-async def test_an_upload_of_what_is_being_removed_comes_after_it(here: World, meanwhile: Meanwhile) -> None:
+async def test_an_upload_of_what_is_being_removed_comes_too_early(here: World, meanwhile: Meanwhile) -> None:
     announced, file = await sent(here, "v1")
-    assert (await meanwhile(lambda: put(here, announced))).status_code == 201
+    error_of(await meanwhile(lambda: put(here, announced)), 503)
+    assert (await put(here, announced)).status_code == 201
     assert file.exists()
     assert (await here.post(announced)).status_code == 201
 
 
-async def test_an_address_of_what_is_being_removed_is_stored_after_it(here: World, meanwhile: Meanwhile) -> None:
+async def test_an_address_of_what_is_being_removed_comes_too_early(here: World, meanwhile: Meanwhile) -> None:
     announced, file = await sent(here, "v1")
     address = (here.folder / "inbox" / "v1").as_uri()
-    answer = await meanwhile(lambda: here.post(msgspec.structs.replace(announced, weights_uri=address)))
-    assert (answer.status_code, file.exists()) == (201, True)
+    announced = msgspec.structs.replace(announced, weights_uri=address)
+    error_of(await meanwhile(lambda: here.post(announced)), 503)
+    assert ((await here.post(announced)).status_code, file.exists()) == (201, True)
 
 
-async def test_a_store_that_does_not_remove_it_keeps_nobody_waiting(
+async def test_nobody_else_waits_while_a_file_is_removed(here: World, meanwhile: Meanwhile) -> None:
+    _, file = await sent(here, "v1")
+    other = here.announce("v2", seed=2)
+    assert (await meanwhile(lambda: here.post(other))).status_code == 201
+    assert not file.exists()
+
+
+async def test_nobody_is_verified_with_what_a_late_answer_of_the_store_removes(
     here: World, clock: Calendar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, file = await sent(here, "v1")
+    """The registry has given up, and its request is still on its way."""
+    announced, file = await sent(here, "v1")
 
     async def silent(store: FileStore, key: str) -> None:
         await asyncio.Event().wait()
@@ -188,9 +196,26 @@ async def test_a_store_that_does_not_remove_it_keeps_nobody_waiting(
         clock.ahead_s += WEEK_S + 10
         with pytest.raises(StoreUnavailable, match="remove"):
             await here.registry.uploads._prune()
-    assert (await here.admin.post("/internal/tenants", json={"tenant_id": "other"})).status_code == 201
+    error_of(await here.post(announced), 503)
+    error_of(await put(here, announced), 503)
+    file.unlink()
+    clock.ahead_s += unclaimed._GOING_S + 1
+    assert error_of(await here.post(announced), 422)["code"] == "weights_missing"
     await here.registry.uploads.prune()
-    assert not file.exists()
+    assert await on_record(here) == []
+
+
+async def test_what_came_again_stays_on_record_however_long_its_removal_took(
+    here: World, clock: Calendar, meanwhile: Meanwhile
+) -> None:
+    announced, _ = await sent(here, "v1")
+
+    async def late() -> httpx.Response:
+        clock.ahead_s += unclaimed._GOING_S + 1
+        return await put(here, announced)
+
+    assert (await meanwhile(late)).status_code == 201
+    assert await on_record(here) == [announced.checksum]
 
 
 async def test_a_database_that_is_away_costs_no_byte_that_arrived(here: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ def upgrade() -> None:
         "uploads",
         sa.Column("digest", sa.String(64), nullable=False),
         sa.Column("at_s", sa.Float(), nullable=False),
+        sa.Column("going_until_s", sa.Float()),
         sa.PrimaryKeyConstraint("digest", name="pk_uploads"),
     )
     op.create_index("ix_uploads_at_s", "uploads", ["at_s"])
