@@ -14,7 +14,8 @@ from sqlalchemy.pool import NullPool
 
 READS: Mapping[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 """One consistent view, however many statements look at it."""
-WRITES: Mapping[str, Any] = {"lorafleet_writes": True}
+WRITES: Mapping[str, Any] = {"isolation_level": "READ COMMITTED", "lorafleet_writes": True}
+"""What is read after the wait for others is what they have left, whatever the server's own default is."""
 
 _WRITERS, _PATIENCE_S = "writers", 10.0
 _MS = 1000

@@ -8,7 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import insert, make_url, text
 
 from services.registry.io import customer_rows
 from services.registry.io.changes import Changes
@@ -117,6 +117,30 @@ async def test_a_writer_waits_for_another_registrys_only_so_long(database: Datab
             await add_tenant(hasty, "acme")
         assert await tenants(hasty) == set()
     await add_tenant(hasty, "acme")
+
+
+async def test_a_writer_sees_what_it_waited_for_whatever_is_the_servers_default(
+    postgres: Postgres, url: str, database: Database
+) -> None:
+    """One that looks with the eyes of the moment when it began to wait would decide from what is over."""
+    await postgres.say(f"ALTER DATABASE {make_url(url).database} SET default_transaction_isolation TO serializable")
+    other = Database(url, Changes())
+    waits = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+
+    async def seen_by_the_other() -> list[str]:
+        async with other.write() as connection:
+            return [tenant.tenant_id for tenant in await customer_rows.tenants(connection)]
+
+    async with database.write() as connection:
+        waiting = asyncio.create_task(seen_by_the_other())
+
+        async def it_waits() -> bool:
+            return bool((await connection.execute(waits)).scalar_one())
+
+        await eventually(it_waits)
+        await connection.execute(insert(TENANTS).values(tenant_id="acme", weight=1.0, created_at_s=0.0))
+    assert await waiting == ["acme"]
+    await other.stop()
 
 
 async def test_who_finds_every_connection_busy_is_told_so(hasty: Database) -> None:
