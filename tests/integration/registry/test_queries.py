@@ -72,11 +72,19 @@ async def faults_in(database: Database, statements: Statements) -> dict[str, tup
     return found
 
 
-async def test_every_statement_follows_an_index(full: Database, statements: Statements) -> None:
+async def ask_all(database: Database, statements: Statements) -> None:
+    """With these parameters, whatever other tests sent in the same words: all usage since 1970 is right for a handful
+    of records, and nowhere else."""
+    before, statements.found = statements.found, {}
     draws = Random(0)
     for question in QUESTIONS:
-        async with full.read() as connection:
+        async with database.read() as connection:
             await question.ask(connection, Keys(VOLUME, draws))
+    statements.found = before | statements.found
+
+
+async def test_every_statement_follows_an_index(full: Database, statements: Statements) -> None:
+    await ask_all(full, statements)
     assert len(statements.found) >= len(QUESTIONS)
     found = await faults_in(full, statements)
     assert not found, "\n".join(f"{'; '.join(faults)}: {asked}" for asked, faults in found.items())
