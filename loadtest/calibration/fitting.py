@@ -106,7 +106,7 @@ def fit_steps(found: Sequence[Decoding], prompts: PromptTimes) -> Steps:
         for each, work in zip(found, work_s, strict=True)
     ])  # fmt: skip
     took_s, own = np.array([each.took_s for each in found]), 1 / np.sqrt(steps)
-    times_s = steady(design * own[:, None], (took_s - work_s) * own, [len(found)])
+    times_s = steady(design * own[:, None], (took_s - work_s) * own)
     explained_s = design @ times_s + work_s
     off = np.abs(took_s - explained_s) / np.maximum(explained_s, LEAST_S)
     return Steps(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -36,17 +35,15 @@ def not_negative(design: Floats, wanted: Floats) -> Floats:
     return found / np.where(sizes > 0, sizes, 1.0)
 
 
-def steady(design: Floats, wanted: Floats, kinds: Sequence[int]) -> Floats:
-    """The same for measurements of several kinds, so many of each, one kind after the other, of which each scatters in
-    its own way. Whatever is far off for its kind, as when the machine did something else meanwhile, pulls no harder
-    than what is somewhat off."""
-    weights, borders = np.ones(len(wanted)), np.cumsum(kinds)[:-1]
+def steady(design: Floats, wanted: Floats) -> Floats:
+    """The same, but whatever is far off, as when the machine did something else meanwhile, pulls no harder than what is
+    somewhat off."""
+    weights = np.ones(len(wanted))
     for _ in range(_ROUNDS):
         found = not_negative(design * weights[:, None], wanted * weights)
         left = np.abs(wanted - design @ found)
-        scatters = [max(LEAST_S, NORMAL * float(np.median(some))) for some in np.split(left, borders)]
-        scatter = np.repeat(scatters, kinds)
-        weights = np.sqrt(np.minimum(1.0, _FAR * scatter / np.maximum(left, LEAST_S))) / scatter
+        scatter = max(LEAST_S, NORMAL * float(np.median(left)))
+        weights = np.sqrt(np.minimum(1.0, _FAR * scatter / np.maximum(left, LEAST_S)))
     return found
 
 

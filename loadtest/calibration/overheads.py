@@ -41,11 +41,6 @@ def fit_overheads(found_s: Sequence[float]) -> Overheads:
     return Overheads(mean_s=mean_s, jitter_s=tuple(each - mean_s for each in marks))
 
 
-def overhead_s(alone: Seen, table: MeasuredTable, chunk_tokens: int) -> float:
-    """What a request that had a replica for itself needed besides its steps."""
-    return (alone.ttft_s or 0.0) - prefill_s(alone.prompt_tokens, table, chunk_tokens)
-
-
 def prefill_s(prompt_tokens: int, table: MeasuredTable, chunk_tokens: int) -> float:
     """A prompt's steps on a replica that does nothing else."""
     whole, rest = divmod(prompt_tokens, chunk_tokens)

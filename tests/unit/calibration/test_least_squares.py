@@ -47,10 +47,4 @@ def test_measurements_that_are_far_off_pull_no_harder_than_others() -> None:
     draw = random.Random(1)
     design = np.array([[1.0, float(at % 10)] for at in range(100)])
     noise = [draw.gauss(0.0, 0.1) + (50.0 if at % 12 == 0 else 0.0) for at in range(100)]
-    assert steady(design, design @ np.array([3.0, 2.0]) + noise, [100]).tolist() == pytest.approx([3.0, 2.0], abs=0.1)
-
-
-def test_a_kind_that_scatters_widely_counts_for_less() -> None:
-    calm, wild = np.full(20, 2.0), np.where(np.arange(20) % 2, 9.0, 1.0)
-    [found] = steady(np.ones((40, 1)), np.concatenate([calm, wild]), [20, 20])
-    assert found == pytest.approx(2.0, abs=0.05)
+    assert steady(design, design @ np.array([3.0, 2.0]) + noise).tolist() == pytest.approx([3.0, 2.0], abs=0.1)
