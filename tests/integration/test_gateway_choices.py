@@ -157,6 +157,16 @@ async def test_one_answer_that_fails_fails_the_request_once(stream: bool) -> Non
         assert len(records) == 3
 
 
+async def test_a_stream_of_which_one_answer_is_refused_does_not_begin() -> None:
+    async with gateway_world(None) as world:
+        [replica] = world.replicas
+        answer = asyncio.create_task(post(world, n=2, stream=True))
+        [taken] = await begun(replica, 1)
+        await replica.refuse(await replica.asked.get(), "overloaded", elsewhere=True)
+        assert (await replica.cancelled.get()).request_id == taken.request_id
+        assert (await answer).status_code == 503
+
+
 async def test_an_answer_that_breaks_goes_on_elsewhere_beside_the_other() -> None:
     async with gateway_world(None, None) as world:
         owner, other = world.replicas

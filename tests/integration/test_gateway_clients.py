@@ -1,17 +1,14 @@
-"""The official OpenAI SDK, unmodified: answers, streams, and the exception each refusal becomes."""
+"""The official OpenAI SDK for asyncio, unmodified: answers, streams, and the exception each refusal becomes."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
-import msgspec
 import openai
 import pytest
-from openai import OpenAI
 
-from tests.support.gateway_world import ALIAS_NAME, BASE_NAME, KEY, SETTINGS, gateway_world
+from tests.support.gateway_world import ALIAS_NAME, BASE_NAME, gateway_world
 from tests.support.scripted_replica import PROMPT_TOKENS, says
 
 Within = Callable[[float], AbstractAsyncContextManager[None]]
@@ -58,17 +55,6 @@ async def test_the_stream_helper_accumulates_the_answer() -> None:
         assert completion.choices[0].message.content == "Good day"
 
 
-async def test_the_synchronous_client() -> None:
-    def talk(url: str) -> tuple[str | None, str]:
-        with OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:
-            whole = client.chat.completions.create(model=ALIAS_NAME, messages=HELLO)  # type: ignore[arg-type]
-            stream = client.chat.completions.create(model=ALIAS_NAME, messages=HELLO, stream=True)  # type: ignore[arg-type]
-            return whole.choices[0].message.content, "".join(c.choices[0].delta.content or "" for c in stream)
-
-    async with gateway_world(says("Good", " day")) as world:
-        assert await asyncio.to_thread(talk, world.url) == ("Good day", "Good day")
-
-
 async def test_models() -> None:
     async with gateway_world() as world, world.openai() as client:
         models = {model.id: model.model_extra for model in (await client.models.list()).data}
@@ -94,8 +80,3 @@ async def test_refusals_become_the_right_exceptions() -> None:
     async with gateway_world() as world, world.openai("sk-wrong") as client:
         with pytest.raises(openai.AuthenticationError):
             await client.chat.completions.create(model=ALIAS_NAME, messages=HELLO)
-    impatient = msgspec.structs.replace(SETTINGS, patience_s=0.0)
-    async with gateway_world(settings=impatient) as world, world.openai() as client:
-        with pytest.raises(openai.InternalServerError) as full:
-            await client.chat.completions.create(model=ALIAS_NAME, messages=HELLO)
-        assert full.value.status_code == 503
