@@ -48,6 +48,7 @@ class Dispatcher:
 
     def enter(self, attempt: Attempt) -> None:
         """A request whose adapter is in RAM or higher, or that needs none."""
+        attempt.in_line_at_s = self._agenda.now_s
         if self._starts_at_once(attempt):
             self.turns.pass_through(attempt)
             self._begin(attempt)

@@ -51,7 +51,7 @@ class Entrance:
         if attempt.over or attempt.turn_at_s is not None or not self._replica.alive:
             return
         now_s = self._ground.agenda.now_s
-        waited_s, retry_s = now_s - attempt.arrived_at_s, self._without_row.wait_s(now_s)
+        waited_s, retry_s = now_s - (attempt.in_line_at_s or now_s), self._without_row.wait_s(now_s)
         refusal = given_up(self._objective_s, waited_s, self._free_rows, retry_s)
         if refusal is None:
             self._ground.agenda.after(TICK_S, self._look_at, attempt)
@@ -67,10 +67,14 @@ class Entrance:
         free_rows = self._free_rows
         if replica.waiting < free_rows:
             return None
-        waiting = Counter(each.tenant for each in replica.open if each not in turns.handed)
-        tokens_per_s = batch.step_time.tokens_per_s(batch.shape.max_rows, batch.prompt_time.s_per_token)
+        max_rows, table = batch.shape.max_rows, replica.slots.table
+        if not batch.step_time.has_seen(max_rows):
+            return None
+        others = (each for each in replica.open if each not in turns.handed)
+        waiting = Counter(each.tenant for each in others if each.key is None or table.has_slot(each.key))
+        tokens_per_s = batch.step_time.tokens_per_s(max_rows, batch.prompt_time.s_per_token)
         first = before(waiting, turns.weight, attempt.request.record.tenant_id)
-        return replica.row_pace.forecast(first, free_rows, tokens_per_s)
+        return replica.row_pace.forecast(first, free_rows, max_rows, tokens_per_s)
 
     def _door(self, to_fetch: list[int], forecast: Forecast | None) -> Door:
         replica, body = self._replica, self._replica.body

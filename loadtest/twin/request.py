@@ -70,6 +70,8 @@ class Attempt(Sequence):
     paused: bool = False
     moving: bool = False
     """It has produced something since it began or went on."""
+    in_line_at_s: float | None = None
+    """When it had all that it needs before its turn."""
     turn_at_s: float | None = None
     """When it was first given a row."""
     charged: int = 0

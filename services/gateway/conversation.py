@@ -25,7 +25,8 @@ _NOT_STREAMING = -1
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
-    """`objective_s`: replicas that cannot give a first token within it refuse; 0: they let requests wait."""
+    """`objective_s`: replicas that cannot give a first token within it refuse; 0: they let requests wait. So they do
+    with all answers to a request but its first: a request may ask for more of them than there are rows."""
 
     streams: StreamPolicy
     most_waiting_bytes: int
@@ -127,7 +128,7 @@ class Conversation:
             produced_text_chars=self.transcript.text_chars,
             attempt=ask.attempt,
             deadline_s=min(left_s, deadline.left_s(self.stream, now_s)),
-            objective_s=0.0 if self.stream.shown else policies.objective_s,
+            objective_s=policies.objective_s if self.part.first and not self.stream.shown else 0.0,
             cache_salt=key_of(target.tenant_id),
             traceparent=self.span.traceparent,
         )

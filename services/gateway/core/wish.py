@@ -37,11 +37,13 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What one replica is asked for: one answer to one prompt. `repeats`: it is not the first to this prompt."""
+    """What one replica is asked for: one answer to one prompt. `repeats`: it is not the first to this prompt.
+    `first`: of all answers to the request."""
 
     prompt: Prompt
     seed: int
     repeats: bool
+    first: bool = True
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +82,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
         """One for each answer. The first to each prompt has the seed, or without one `draw`; each other the next."""
         seed = draw if self.seed is None else self.seed
         return [
-            Part(prompt=prompt, seed=(seed + turn) % SEEDS, repeats=turn > 0)
-            for prompt in self.prompts
+            Part(prompt=prompt, seed=(seed + turn) % SEEDS, repeats=turn > 0, first=not number and not turn)
+            for number, prompt in enumerate(self.prompts)
             for turn in range(self.n)
         ]
 

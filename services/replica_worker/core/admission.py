@@ -86,8 +86,9 @@ def admit(request: GenerateRequest, door: Door) -> Refusal | None:
 
 
 def given_up(objective_s: float, waited_s: float, free_rows: int, retry_s: float) -> Refusal | None:
-    """What becomes of a request that waits for its turn: without an end to its patience, a burst that nobody foresaw
-    would be served in full long after anybody wants it, and all who come meanwhile would be late as well."""
+    """What becomes of a request that has waited for its turn since it was ready for it: without an end to its
+    patience, a burst that nobody foresaw would be served in full long after anybody wants it, and all who come
+    meanwhile would be late as well."""
     if not objective_s or free_rows > 0 or waited_s < PATIENCE * objective_s:
         return None
     reason = f"All rows were taken for {waited_s:.1f} s, and it was not the turn of this request."

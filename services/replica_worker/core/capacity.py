@@ -30,6 +30,9 @@ _LONGEST_WITH_PROMPT = 20.0
 HALF_LIFE_TOKENS = 16_000
 """Some forty seconds and sixty prompts of fleet A: prompts are few, and differ more than steps do."""
 
+_SEEN_SHARE = 0.25
+"""Of so many rows, on average over the steps of lately."""
+
 _RIDGE_ROWS2 = 1.0
 """Rows that hardly vary say nothing about what a row costs: it is then taken to cost nothing more."""
 
@@ -81,6 +84,10 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True):
         slope = min(max(slope, 0.0), mean_s / mean_rows)
         return mean_s + slope * (rows - mean_rows)
 
+    def has_seen(self, rows: int) -> bool:
+        """Steps with so many rows, or nearly: what a few rows take says little of many."""
+        return self.rows >= _SEEN_SHARE * rows * self.weight
+
 
 class PromptTime(msgspec.Struct, frozen=True, kw_only=True):
     """Time that prompts took, and the tokens that were produced meanwhile; both fade with the tokens."""
@@ -127,3 +134,7 @@ class Capacity:
     def tokens_per_s(self, max_rows: int) -> float:
         """0: not known yet."""
         return self._time.tokens_per_s(max_rows, self._prompts.s_per_token)
+
+    def measured_tokens_per_s(self, max_rows: int) -> float:
+        """The same, but 0 while it would be no more than a guess from a few rows."""
+        return self.tokens_per_s(max_rows) if self._time.has_seen(max_rows) else 0.0

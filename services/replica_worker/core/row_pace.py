@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ class RowPace:
 
     _answers: float = 0.0
     _tokens: float = 0.0
+    _longest: float = 0.0
     _firsts: float = 0.0
     _first_s: float = 0.0
 
@@ -43,17 +45,20 @@ class RowPace:
         """A row is free again after so many tokens, whatever ended them."""
         self._answers = _KEPT * self._answers + 1.0
         self._tokens = _KEPT * self._tokens + tokens
+        self._longest = max(_KEPT * self._longest, tokens)
 
-    def forecast(self, before: int, free_rows: int, tokens_per_s: float) -> Forecast | None:
+    def forecast(self, before: int, free_rows: int, max_rows: int, tokens_per_s: float) -> Forecast | None:
         """`before` requests have their rows first; `tokens_per_s` is what all rows produce together, 0 if that is
-        not known. None: there is a row for it, or nobody can tell."""
+        not known. None: there is a row for it, or nobody can tell. No row is held for longer than the longest answers
+        of lately take: where rows are few, or answers alike, that says more than their mean does."""
         rows = before - free_rows + 1
         if rows <= 0 or tokens_per_s <= 0 or self._answers < _LEAST_WEIGHT or not self._tokens:
             return None
         row_s = self._tokens / self._answers / tokens_per_s
+        rounds = math.ceil(rows / max_rows)
         return Forecast(
             mean_s=rows * row_s,
-            late_s=_late(rows) * row_s,
+            late_s=min(_late(rows) * row_s, rounds * self._longest * max_rows / tokens_per_s),
             first_token_s=self._first_s / self._firsts if self._firsts else 0.0,
             row_s=row_s,
         )

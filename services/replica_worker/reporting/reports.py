@@ -39,10 +39,11 @@ class Reporter:
         report = self.report()
         self._by.meters.show(report, self._by.loader.slots.table)
         dispatcher = self._generation.dispatcher
-        self._by.meters.show_waiting({**dispatcher.waits, "cache": self._without_cache}, dispatcher.oldest_s)
+        oldest_s = dispatcher.room.oldest_s(self._by.clock.now_s())
+        self._by.meters.show_waiting({**dispatcher.waits, "cache": self._without_cache}, oldest_s)
         running = sorted(self._by.loader.resident, key=lambda key: not self._by.loader.slots.table.in_use(key))
         resident = (key.adapter_id for key in running)
-        self._by.meters.picking.show(report, resident, dispatcher.awaited_adapters, self._by.clock.wall_s())
+        self._by.meters.picking.show(report, resident, dispatcher.room.awaited_adapters, self._by.clock.wall_s())
         try:
             await self._by.bus.publish(REPLICA_REPORT, report, report.replica_id)
         except BusUnavailable as error:
@@ -85,7 +86,7 @@ class Reporter:
             unproven_slots=by.loader.slots.unproven,
             effect_mismatches=by.loader.slots.copying.mismatches,
             quarantined=by.loader.failures.quarantined(now_s),
-            queued_tokens=self._generation.dispatcher.queued_tokens,
+            queued_tokens=self._generation.dispatcher.room.queued_tokens,
             capacity_tokens_per_s=by.capacity.tokens_per_s(by.max_rows),
             gpu_kind=settings.gpu_kind or (info.device if info else ""),
             kv_used_tokens=by.watch.load.kv_used_tokens,

@@ -71,10 +71,10 @@ class Admission:
 
     def given_up(self, running: Running) -> Refusal | None:
         """Why it is to wait no longer for its turn."""
-        if running.turn_at_s is not None or running.accepted:
+        if running.turn_at_s is not None or running.in_line_at_s is None:
             return None
         now_s = self._by.clock.now_s()
-        waited_s, retry_s = now_s - running.arrived_at_s, self._without_row.wait_s(now_s)
+        waited_s, retry_s = now_s - running.in_line_at_s, self._without_row.wait_s(now_s)
         return given_up(running.request.objective_s, waited_s, self._dispatcher.free_rows, retry_s)
 
     def _forecast(self, running: Running, waiting: int, others: Iterable[Running]) -> Forecast | None:
@@ -82,7 +82,9 @@ class Admission:
         if waiting < free_rows:
             return None
         before = self._dispatcher.before(running.request.tenant_id, others)
-        return self._by.row_pace.forecast(before, free_rows, self._by.capacity.tokens_per_s(self._by.max_rows))
+        max_rows = self._by.max_rows
+        tokens_per_s = self._by.capacity.measured_tokens_per_s(max_rows)
+        return self._by.row_pace.forecast(before, free_rows, max_rows, tokens_per_s)
 
     def _to_fetch(self, running: Running, others: Iterable[Running]) -> list[int]:
         """The sizes in bytes of its own adapter and of all that others wait for; nothing if it is here or comes."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from services.replica_worker.core.dispatch_view import Load
 from services.replica_worker.means import Means
 from services.replica_worker.requests.waiting_room import WaitingRoom
+from services.replica_worker.tiers.errors import AdapterFailed
 from shared.messages.identity import AdapterKey
 from shared.runtime.logs import get_logger
 
@@ -27,6 +28,17 @@ class Arrivals:
     def failed(self, key: AdapterKey | None) -> bool:
         """Its load has just failed, and those who wait for it are about to be told."""
         return key in self._loading and not self._by.loader.slots.table.has_slot(key)
+
+    def refuse_known(self) -> None:
+        """A slot can be found wrong after its load was over: then nobody else may wait for the same to happen."""
+        table, blocked = self._by.loader.slots.table, self._by.loader.failures.blocked(self._by.clock.now_s())
+        for ticket in self._room if blocked else ():
+            if ticket.record is None or ticket.key not in blocked or table.has_slot(ticket.record.key):
+                continue
+            try:
+                self._by.loader.refuse_known(ticket.record)
+            except AdapterFailed as error:
+                self._room.fail(error, lambda each, failed=ticket: each is failed)  # type: ignore[misc]
 
     def close(self) -> None:
         for load in self._loading.values():

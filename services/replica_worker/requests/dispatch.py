@@ -15,7 +15,6 @@ from services.replica_worker.requests.arrivals import Arrivals
 from services.replica_worker.requests.handed import Handed
 from services.replica_worker.requests.running import Running
 from services.replica_worker.requests.waiting_room import Ticket, WaitingRoom
-from services.replica_worker.tiers.errors import AdapterFailed
 from shared.bus.port import Change
 from shared.messages.desired import AdapterRecord, TenantRecord
 from shared.runtime.logs import get_logger
@@ -39,15 +38,15 @@ class Dispatcher:
         self._on_pause = on_pause
         self._policy = policy or DispatchPolicy()
         self._rows = means.max_rows + means.max_rows // _ROWS_PER_SPARE
-        self._room = WaitingRoom()
+        self.room = WaitingRoom()
         self._handed = Handed()
-        self._arrivals = Arrivals(means, self._room, self.wake)
+        self._arrivals = Arrivals(means, self.room, self.wake)
         self._due = False
         self._closed = False
         self.waits: Mapping[str, int] = {}
         """How many waited for what when it last decided: "row", "load" or "slot"."""
         means.loader.slots.listen(self.wake)
-        means.loader.slots.table.awaited = self._room.awaited
+        means.loader.slots.table.awaited = self.room.awaited
 
     @property
     def handed(self) -> int:
@@ -56,7 +55,7 @@ class Dispatcher:
 
     @property
     def waiting(self) -> int:
-        return len(self._room)
+        return len(self.room)
 
     @property
     def free_rows(self) -> int:
@@ -64,38 +63,29 @@ class Dispatcher:
         return self._by.max_rows - len(self._handed)
 
     def before(self, tenant_id: str, others: Iterable[Running]) -> int:
-        """How many of the others, of those without a row, have their turn before one more of this customer."""
-        waiting = Counter(each.request.tenant_id for each in others if each not in self._handed)
-        return before(waiting, self._room.counters.weight, tenant_id)
+        """How many of the others, of those that want nothing but a row, have it before one more of this customer.
+        Who waits for an adapter to come takes no row meanwhile."""
+        waiting = Counter(each.request.tenant_id for each in others if each not in self._handed and self._fits(each))
+        return before(waiting, self.room.counters.weight, tenant_id)
 
-    @property
-    def awaited_adapters(self) -> list[str]:
-        """Of the requests that wait, in the order of their arrival."""
-        return [ticket.key.adapter_id for ticket in self._room if ticket.key is not None]
-
-    @property
-    def queued_tokens(self) -> int:
-        return self._room.queued_tokens
-
-    @property
-    def oldest_s(self) -> float:
-        """How long ago the first of those came who wait."""
-        came_at_s = self._room.first_came_at_s
-        return 0.0 if came_at_s is None else self._by.clock.now_s() - came_at_s
+    def _fits(self, running: Running) -> bool:
+        key, loader = running.key, self._by.loader
+        return key is None or key == loader.merged or loader.slots.table.has_slot(key)
 
     async def on_tenant(self, change: Change[TenantRecord]) -> None:
         if change.value is None:
-            self._room.counters.forget_weight(change.ids[0])
+            self.room.counters.forget_weight(change.ids[0])
         else:
-            self._room.counters.weigh(change.value.tenant_id, change.value.weight)
+            self.room.counters.weigh(change.value.tenant_id, change.value.weight)
 
     async def turn(self, running: Running, record: AdapterRecord | None) -> None:
         """Returns when the request may go to the engine; it then holds its slot reference.
 
         Raises AdapterUnavailable, AdapterFailed, EngineFailed. Whatever happens, pair it with `leave`.
         """
-        ticket = Ticket(running, record, self._by.clock.now_s())
-        self._room.enter(ticket)
+        running.in_line_at_s = self._by.clock.now_s()
+        ticket = Ticket(running, record, running.in_line_at_s)
+        self.room.enter(ticket)
         self.wake()
         await self.turn_again(ticket.turn)
 
@@ -106,13 +96,13 @@ class Dispatcher:
 
     def served(self, running: Running, tokens: int) -> None:
         """Tokens were produced for it."""
-        self._room.counters.charge(running.request.tenant_id, tokens)
+        self.room.counters.charge(running.request.tenant_id, tokens)
         if self.waits.get("slot"):
             self.wake()  # a first token may be what a slot was waiting for
 
     def leave(self, running: Running) -> None:
         """The request has ended, wherever it was. Idempotent."""
-        self._room.leave(running)
+        self.room.leave(running)
         self._handed.take(running)
         if running.reference is not None:
             running.reference.release()
@@ -122,9 +112,9 @@ class Dispatcher:
         """What should be true and is not."""
         table = self._by.loader.slots.table
         broken = self._handed.broken_invariants(table.count)
-        if any(ticket.running.reference is not None or ticket.running.submitted for ticket in self._room):
+        if any(ticket.running.reference is not None or ticket.running.submitted for ticket in self.room):
             broken.append("a request waits, and holds a reference or is in the engine")
-        away = {ticket.key for ticket in self._room if ticket.paused and ticket.key and not table.has_slot(ticket.key)}
+        away = {ticket.key for ticket in self.room if ticket.paused and ticket.key and not table.has_slot(ticket.key)}
         if len(away) > table.count:
             broken.append(f"{len(away)} adapters are paused, and there are {table.count} slots")
         return broken
@@ -145,16 +135,16 @@ class Dispatcher:
         if self._closed:
             return
         try:
-            self._refuse_known()
+            self._arrivals.refuse_known()
             self._apply(next_batch(self._view(), self._policy))
         except Exception as error:  # nobody else would notice: those who wait must not wait for ever
             _log.exception("a decision failed, and with it all who waited for one", error=error)
-            self._room.fail(error, lambda _: True)
+            self.room.fail(error, lambda _: True)
 
     def _apply(self, decided: Dispatch) -> None:
         self.waits = decided.waits
         for start in decided.start:
-            self._begin(self._room[start.request_id], start.reason)
+            self._begin(self.room[start.request_id], start.reason)
         with self._by.loader.slots.as_one():  # or an operation would take a slot that was made free for another
             for pause in decided.pause:
                 self._pause(pause)
@@ -162,19 +152,8 @@ class Dispatcher:
                 self._arrivals.begin(load, beside_others=bool(self._handed))
         self._close_only(decided)
 
-    def _refuse_known(self) -> None:
-        """A slot can be found wrong after its load was over: then nobody else may wait for the same to happen."""
-        table, blocked = self._by.loader.slots.table, self._by.loader.failures.blocked(self._by.clock.now_s())
-        for ticket in self._room if blocked else ():
-            if ticket.record is None or ticket.key not in blocked or table.has_slot(ticket.record.key):
-                continue
-            try:
-                self._by.loader.refuse_known(ticket.record)
-            except AdapterFailed as error:
-                self._room.fail(error, lambda each, failed=ticket: each is failed)  # type: ignore[misc]
-
     def _view(self) -> DispatchView:
-        waiting = [ticket.as_waiting() for ticket in self._room if not self._arrivals.failed(ticket.key)]
+        waiting = [ticket.as_waiting() for ticket in self.room if not self._arrivals.failed(ticket.key)]
         places = self._by.loader.slots.table.places()
         operation_since_s = self._by.loader.queue.without_slot_since_s
         pausable = self._handed.pausable(places) if waiting or operation_since_s is not None else {}
@@ -184,7 +163,7 @@ class Dispatcher:
             loads_in_flight=len(self._arrivals),
             places=places,
             waiting=tuple(waiting),
-            shares=self._room.shares({each.tenant_id for each in waiting}.union(*pausable.values())),
+            shares=self.room.shares({each.tenant_id for each in waiting}.union(*pausable.values())),
             operation_since_s=operation_since_s,
             pausable=pausable,
         )
@@ -196,7 +175,7 @@ class Dispatcher:
         self._handed.add(ticket)
         now_s = self._by.clock.now_s()
         running.turn_at_s = running.turn_at_s or now_s
-        self._room.begin(ticket, now_s)
+        self.room.begin(ticket, now_s)
         _log.debug("a request has its turn", request_id=running.request.request_id, reason=reason)
 
     def _pause(self, pause: Pause) -> None:
@@ -206,7 +185,7 @@ class Dispatcher:
             self._handed.take(running)
             reference, running.reference = running.reference, None
             back = Ticket(running, ticket.record, self._by.clock.now_s(), paused=True)
-            self._room.enter(back)
+            self.room.enter(back)
             self._on_pause(running, back.turn)
             assert reference is not None, "it was found by its reference"
             reference.release()

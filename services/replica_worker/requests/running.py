@@ -32,6 +32,8 @@ class Running:
     """Tokens that wait for the proof of the slot; None if nothing is held back."""
     held_since_s: float | None = None
     load_began_at_s: float | None = None
+    in_line_at_s: float | None = None
+    """When nothing was left to be done for it before its turn."""
     turn_at_s: float | None = None
     """When it was first given its turn."""
     first_token_at_s: float | None = None

@@ -61,9 +61,9 @@ class WaitingRoom:
         """What was promised to those who wait."""
         return sum(ticket.running.promised for ticket in self._tickets.values())
 
-    @property
-    def first_came_at_s(self) -> float | None:
-        return min((ticket.running.arrived_at_s for ticket in self._tickets.values()), default=None)
+    def oldest_s(self, now_s: float) -> float:
+        """How long ago the first of those came who wait."""
+        return now_s - min((ticket.running.arrived_at_s for ticket in self._tickets.values()), default=now_s)
 
     def shares(self, tenants: Iterable[str]) -> dict[str, Share]:
         return {each: Share(self.counters.of(each), self.counters.weight(each)) for each in tenants}
@@ -72,6 +72,11 @@ class WaitingRoom:
     def awaited(self) -> Collection[AdapterKey]:
         """Adapters that paused answers go on with, whenever that is looked at."""
         return self._paused.keys()
+
+    @property
+    def awaited_adapters(self) -> list[str]:
+        """Of those who wait, in the order of their arrival."""
+        return [ticket.key.adapter_id for ticket in self if ticket.key is not None]
 
     def enter(self, ticket: Ticket) -> None:
         request = ticket.running.request

@@ -67,7 +67,7 @@ def test_each_answer_has_a_seed_of_its_own() -> None:
     [prompt] = accepted().prompts
     assert accepted(n=2, seed=-1).parts(99) == [
         Part(prompt=prompt, seed=(1 << 63) - 1, repeats=False),
-        Part(prompt=prompt, seed=0, repeats=True),
+        Part(prompt=prompt, seed=0, repeats=True, first=False),
     ]
     assert [part.seed for part in accepted(n=2).parts(99)] == [99, 100]
 

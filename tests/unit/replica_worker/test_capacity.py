@@ -71,6 +71,18 @@ def test_a_half_empty_batch_shows_what_a_full_one_would_do(a_s: float, b_s: floa
     assert batch.tokens_per_s == pytest.approx(ROWS / (a_s + ROWS * b_s), rel=0.05)
 
 
+def test_a_few_rows_are_no_measure_of_many() -> None:
+    """What steps with two rows say of 32 is good for a plan, and not for sending anybody away."""
+    batch = Batch(0.05, 0.0)
+    for _ in range(40):
+        batch.step(2)
+    assert batch.tokens_per_s > 0.0
+    assert batch.capacity.measured_tokens_per_s(ROWS) == 0.0
+    for _ in range(40):
+        batch.step(ROWS)
+    assert batch.capacity.measured_tokens_per_s(ROWS) == batch.tokens_per_s
+
+
 def test_prompts_take_their_share_of_the_time() -> None:
     """Fleet A: a prompt of 750 tokens for every 250 that are produced is 94 ms for 12.5 s of a row."""
     batch = Batch(0.05, 0.0)

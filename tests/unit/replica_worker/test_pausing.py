@@ -214,7 +214,7 @@ async def test_what_is_left_is_promised_however_often_a_request_was_paused(
         await turns.swap(paused)
         assert paused.accepted is not None
         left = paused.accepted.prompt_tokens + LONG - len(paused.token_ids)
-        assert turns.replica.replica.generation.dispatcher.queued_tokens == left
+        assert turns.replica.replica.generation.dispatcher.room.queued_tokens == left
         assert not went_on.over
     engine.go()
     await replica.caller.wait(lambda: heard.over and other.over)

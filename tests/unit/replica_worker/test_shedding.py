@@ -72,19 +72,27 @@ def test_those_who_were_sent_away_come_before_who_comes_now() -> None:
 
 
 def test_nothing_is_foreseen_before_anything_was_seen_nor_while_a_row_is_free() -> None:
-    assert RowPace().forecast(before=90, free_rows=0, tokens_per_s=640.0) is None
-    assert known(answers=4).forecast(before=90, free_rows=0, tokens_per_s=640.0) is None
-    assert known().forecast(before=90, free_rows=0, tokens_per_s=0.0) is None
-    assert known(tokens=0).forecast(before=90, free_rows=0, tokens_per_s=640.0) is None
-    assert known().forecast(before=1, free_rows=2, tokens_per_s=640.0) is None
-    assert known().forecast(before=1, free_rows=1, tokens_per_s=640.0) is not None
+    assert RowPace().forecast(90, 0, 32, tokens_per_s=640.0) is None
+    assert known(answers=4).forecast(90, 0, 32, tokens_per_s=640.0) is None
+    assert known().forecast(90, 0, 32, tokens_per_s=0.0) is None
+    assert known(tokens=0).forecast(90, 0, 32, tokens_per_s=640.0) is None
+    assert known().forecast(1, 2, 32, tokens_per_s=640.0) is None
+    assert known().forecast(1, 1, 32, tokens_per_s=640.0) is not None
+
+
+@pytest.mark.parametrize(("before", "late_s"), [(0, 0.6), (1, 0.6), (2, 1.2), (5, 1.8)])
+def test_no_row_is_awaited_for_longer_than_the_longest_answers_take(before: int, late_s: float) -> None:
+    """Two rows, and 60 tokens take each 0.6 s: whoever is next has one by then, however unlucky."""
+    said = known().forecast(before, free_rows=0, max_rows=2, tokens_per_s=200.0)
+    assert said is not None
+    assert said.late_s == pytest.approx(late_s)
 
 
 @pytest.mark.parametrize("waiting", [0, 1, 3, 9])
 def test_a_forecast_is_what_rows_then_do(waiting: int) -> None:
     """32 rows taken again as soon as they are free, one token each in 50 ms, answers as uneven as real ones are: the
     row comes no later than is said as often as is said, or more often."""
-    draw, found, said = random.Random(waiting), [], known().forecast(waiting, free_rows=0, tokens_per_s=640.0)
+    draw, found, said = random.Random(waiting), [], known().forecast(waiting, 0, 32, tokens_per_s=640.0)
     for _ in range(300):
         now_s, ends_s = draw.uniform(10.0, 20.0), []
         for _ in range(32):
@@ -163,18 +171,49 @@ async def _full(replica: Rig, engine: UnrulyEngine) -> list[Heard]:
 
 async def test_a_full_replica_lets_in_who_will_be_in_time_and_no_more(two_rows: Rig, engine: UnrulyEngine) -> None:
     await _full(two_rows, engine)
-    second = await two_rows.caller.send(two_rows.request("in-time", objective_s=1.0))
-    await two_rows.until(lambda: two_rows.replica.generation.waiting == 1)
-    third = await two_rows.caller.run(two_rows.request("too-late", objective_s=1.0))
-    assert refused(third).code == "overloaded"
-    assert refused(third).message.startswith("All rows are taken: the turn of this request would come in about 0.5 s")
-    assert refused(third).retry_after_s == 1.0
+    in_time = [await two_rows.caller.send(two_rows.request(name, objective_s=1.0)) for name in ("third", "fourth")]
+    await two_rows.until(lambda: two_rows.replica.generation.waiting == 2)
+    fifth = await two_rows.caller.run(two_rows.request("too-late", objective_s=1.0))
+    assert refused(fifth).code == "overloaded"
+    assert refused(fifth).message.startswith("All rows are taken: the turn of this request would come in about 0.7 s")
+    assert refused(fifth).retry_after_s == 1.0
     unhurried = await two_rows.caller.send(two_rows.request("unhurried"))
     hopeless = await two_rows.caller.run(two_rows.request("hopeless", deadline_s=0.4))
     assert refused(hopeless).code == "deadline"
     engine.go()
-    await two_rows.caller.wait(lambda: second.over and unhurried.over)
-    assert not any(each.refused for each in (second, unhurried))
+    await two_rows.caller.wait(lambda: all(each.over for each in (*in_time, unhurried)))
+    assert not any(each.refused for each in (*in_time, unhurried))
+
+
+async def test_who_waits_for_an_adapter_is_in_nobodys_way_to_a_row(two_rows: Rig, engine: UnrulyEngine) -> None:
+    """Both rows are free, whoever else is here."""
+    engine.go()
+    unknown = await two_rows.keep("unknown")
+    for at in range(6):
+        await two_rows.caller.send(two_rows.request(f"cold-{at}", unknown))
+    await two_rows.until(lambda: two_rows.replica.generation.waiting == 6)
+    assert not (await two_rows.caller.run(two_rows.request("warm", objective_s=1.0))).refused
+    for at in range(6):
+        assert (await two_rows.caller.cancel(f"cold-{at}")).found
+
+
+async def test_patience_begins_when_nothing_is_missing_but_a_row(two_rows: Rig, engine: UnrulyEngine) -> None:
+    await _full(two_rows, engine)
+    late = await two_rows.keep("late")
+    waits = await two_rows.caller.send(two_rows.request("waits", late, objective_s=1.0))
+    await two_rows.until(lambda: two_rows.replica.generation.waiting == 1)
+    await two_rows.clock.advance(2.1)
+    await two_rows.replica.tick()
+    await two_rows.caller.cancel("nobody")  # so that its gateway is heard of
+    await two_rows.tell(late)
+    await two_rows.until(lambda: two_rows.replica.generation.dispatcher.waiting == 1)
+    await two_rows.clock.advance(1.9)
+    await two_rows.replica.tick()
+    assert two_rows.replica.generation.waiting == 1
+    await two_rows.clock.advance(0.2)
+    await two_rows.replica.tick()
+    await two_rows.caller.wait(lambda: waits.over)
+    assert refused(waits).code == "overloaded"
 
 
 async def test_who_was_let_in_and_waits_in_vain_is_sent_away(two_rows: Rig, engine: UnrulyEngine) -> None:
