@@ -75,11 +75,11 @@ def build(model: Path, deployed: Sequence[Deployed], folder: Path) -> Canaries:
 
 
 def settings_of(model: Path, canaries: Canaries) -> dict[str, str]:
-    """Of the fleet, as `temporary_fleet` takes them."""
+    """Of the fleet, as `temporary_fleet` takes them. There are more clients than rows: all are to wait for theirs."""
     return {
         "model": str(model), "demo": "false", "replicas": str(REPLICAS), "slots": str(SLOTS), "rank_limit": str(RANK),
         "max_context_tokens": "256", "ram_budget_bytes": str(canaries.largest_bytes * _IN_RAM),
-        "registry_evaluations_at_once": "16",
+        "registry_evaluations_at_once": "16", "gateway_shed_late": "false",
     }  # fmt: skip
 
 

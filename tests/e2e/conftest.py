@@ -37,9 +37,10 @@ def canary_folders(model_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def fleet(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryFleet]:
-    """Two replicas with four slots each."""
+    """Two replicas with four slots each. Some tests have more streams than there are rows, and all are to wait."""
     home = tmp_path_factory.mktemp("fleet")
-    with temporary_fleet(home, model=str(model_folder), demo="false", slots="4") as running:
+    settings = {"model": str(model_folder), "demo": "false", "slots": "4", "gateway_shed_late": "false"}
+    with temporary_fleet(home, **settings) as running:
         yield running
 
 
