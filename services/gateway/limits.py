@@ -86,7 +86,7 @@ class Limits:
         await asyncio.gather(*flights, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.0 if self._away else _LAST_S):
-                await self._exchange(self._allowances.names(self._clock.now_s()))
+                await self._ask(self._allowances.partings())
         await self._ledger.close()
 
     def admit(self, subjects: Sequence[Subject], demand: Demand, *, late: bool) -> Pass | Denial | NeedsLease:
@@ -145,7 +145,7 @@ class Limits:
         """Give back what nobody used, keep what is used, and look whether the ledger is there again."""
         now_s = self._clock.now_s()
         self._allowances.gateways(self._company.count(now_s))
-        names = [name for name in self._allowances.names(now_s) if name not in self._flights]
+        names = self._allowances.names(now_s)
         if self._ledger is None:
             return
         if self._away:
@@ -153,8 +153,8 @@ class Limits:
         for first in range(0, len(names), _AT_ONCE):
             if self._away:
                 return
-            some = names[first : first + _AT_ONCE]
-            await self._flying(some)
+            if some := [name for name in names[first : first + _AT_ONCE] if name not in self._flights]:
+                await self._flying(some)
 
     def _fly(self, name: str) -> asyncio.Task[None]:
         """One question at a time about each of them: who comes meanwhile waits for the next."""
@@ -171,11 +171,12 @@ class Limits:
             self._flights.pop(name, None)
 
     async def _exchange(self, names: Iterable[str]) -> None:
-        if asks := self._allowances.asks(names, self._clock.now_s()):
-            await self._ask(asks)
+        await self._ask(self._allowances.asks(names, self._clock.now_s()))
 
     async def _ask(self, asks: list[Ask]) -> None:
         assert self._ledger is not None, "nobody asks where there is none"
+        if not asks:
+            return
         try:
             grants = await self._ledger.ask(asks)
         except LedgerAway as error:

@@ -25,7 +25,7 @@ from shared.messages.identity import key_of
 from shared.runtime.settings import SettingsError
 from tests.support.gateway_world import KEY, SETTINGS, World, body, gateway_world
 from tests.support.scripted_replica import PROMPT_TOKENS, ScriptedReplica, says
-from tests.support.valkey_server import ValkeyServer, valkey_server
+from tests.support.valkey_server import ValkeyServer
 
 PATH = "/v1/chat/completions"
 Within = Callable[[float], AbstractAsyncContextManager[None]]
@@ -35,12 +35,6 @@ Within = Callable[[float], AbstractAsyncContextManager[None]]
 async def deadline(within: Within) -> AsyncIterator[None]:
     async with within(60):
         yield
-
-
-@pytest.fixture
-async def valkey(tmp_path: Path) -> AsyncIterator[ValkeyServer]:
-    async with valkey_server(tmp_path) as server:
-        yield server
 
 
 def using(url: str) -> Settings:

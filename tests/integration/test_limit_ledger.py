@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from services.gateway.core.allowance import Ask, Grant, PlacesAsk, WindowAsk
 from services.gateway.io.limits_redis import LedgerAway, RedisLedger, keys
 from tests.support.paper_ledger import PaperLedger
-from tests.support.valkey_server import ValkeyServer, valkey_server
+from tests.support.valkey_server import ValkeyServer
 
 Within = Callable[[float], AbstractAsyncContextManager[None]]
 
@@ -25,12 +25,6 @@ Within = Callable[[float], AbstractAsyncContextManager[None]]
 async def deadline(within: Within) -> AsyncIterator[None]:
     async with within(60):
         yield
-
-
-@pytest.fixture
-async def valkey(tmp_path: Path) -> AsyncIterator[ValkeyServer]:
-    async with valkey_server(tmp_path) as server:
-        yield server
 
 
 counts = st.integers(0, 40)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from services.gateway.core.allowance import Ask, Demand, Grant, LeasePolicy, Spent, Subject
+import msgspec
+
+from services.gateway.core.allowance import Ask, Demand, Grant, LeasePolicy, PlacesAsk, Spent, Subject, WindowAsk
 from services.gateway.core.allowance_meter import Meter, Share
 from services.gateway.core.allowance_places import Places
 from shared.messages.desired import Limits
@@ -18,6 +20,8 @@ class Account:
         self.tokens: Meter | None = None
         self.streams: Places | None = None
         self.touched_at_s = now_s
+        self.under_way = 0
+        """Requests that were let in and are to be settled."""
         self.limit(subject.limits)
 
     def limit(self, limits: Limits) -> None:
@@ -40,6 +44,7 @@ class Account:
 
     def settle(self, spent: Spent, tokens: int, now_s: float, share: Share) -> None:
         """The request of this has ended, and came to so many tokens."""
+        self.under_way = max(0, self.under_way - 1)
         if self.tokens is not None:
             self.tokens.settle(spent.leased, spent.own_slot, tokens - spent.estimate, now_s, share)
 
@@ -48,12 +53,16 @@ class Account:
         requests = self.requests.ask(now_s, share) if self.requests is not None else None
         tokens = self.tokens.ask(now_s, share) if self.tokens is not None else None
         streams = self.streams.ask(now_s, share) if self.streams is not None else None
-        if requests is None and tokens is None and streams is None:
-            return None
-        return Ask(
-            subject=self.name, gateway=gateway, epoch=epoch, places_ms=int(share.policy.places_s * 1000),
-            requests=requests, tokens=tokens, streams=streams,
-        )  # fmt: skip
+        about = Ask(subject=self.name, gateway=gateway, epoch=epoch, places_ms=int(share.policy.places_s * 1000))
+        return _filled(about, requests, tokens, streams)
+
+    def parting(self, gateway: str, epoch: str, share: Share) -> Ask | None:
+        """What the ledger is to be told of a gateway that ends, if anything."""
+        requests = self.requests.parting() if self.requests is not None else None
+        tokens = self.tokens.parting() if self.tokens is not None else None
+        streams = self.streams.parting() if self.streams is not None else None
+        about = Ask(subject=self.name, gateway=gateway, epoch=epoch, places_ms=int(share.policy.places_s * 1000))
+        return _filled(about, requests, tokens, streams)
 
     def granted(self, asked: Ask, grant: Grant, now_s: float, policy: LeasePolicy) -> None:
         slot = grant.now_ms // 1000
@@ -83,7 +92,14 @@ class Account:
 
     def is_idle(self, now_s: float) -> bool:
         meters = [meter for meter in (self.requests, self.tokens) if meter is not None]
-        return all(meter.is_idle(now_s) for meter in meters) and (self.streams is None or self.streams.is_idle())
+        streamless = self.streams is None or self.streams.is_idle()
+        return not self.under_way and streamless and all(meter.is_idle(now_s) for meter in meters)
+
+
+def _filled(about: Ask, requests: WindowAsk | None, tokens: WindowAsk | None, streams: PlacesAsk | None) -> Ask | None:
+    if requests is None and tokens is None and streams is None:
+        return None
+    return msgspec.structs.replace(about, requests=requests, tokens=tokens, streams=streams)
 
 
 def _meter(known: Meter | None, limit: int | None) -> Meter | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import msgspec
@@ -140,6 +141,12 @@ class Meter:
         if not want and not add:
             return None
         return WindowAsk(limit=self.limit, want=want, least=least if want else 0, add=add)
+
+    def parting(self) -> WindowAsk | None:
+        """The last word of a gateway that ends: whatever it leased and did not hand out goes back."""
+        self.return_unspent(math.inf)
+        add, self.corrections = self.corrections, {}
+        return WindowAsk(limit=self.limit, want=0, least=0, add=add) if add else None
 
     def granted(self, asked: WindowAsk, grant: WindowGrant, slot: int, now_s: float, policy: LeasePolicy) -> None:
         self._waiting.clear()

@@ -62,6 +62,10 @@ class Places:
         self._needed, self._waiting = self.used + self._waiting, 0
         return PlacesAsk(limit=self.limit, used=self.used, want=self._needed + spare)
 
+    def parting(self) -> PlacesAsk | None:
+        """The last word of a gateway that ends: it holds no place in advance any more."""
+        return PlacesAsk(limit=self.limit, used=self.used, want=self.used) if self._held else None
+
     def granted(self, asked: PlacesAsk, grant: PlacesGrant, now_s: float, policy: LeasePolicy) -> None:
         """From the moment of the answer it holds a little shorter than in the ledger."""
         self._waiting = 0

@@ -84,6 +84,11 @@ class Allowances:
         asks = [account.ask(self._gateway, self._epoch, now_s, self._share) for account in known]
         return [ask for ask in asks if ask is not None]
 
+    def partings(self) -> list[Ask]:
+        """What the ledger is told by a gateway that ends: what it holds is free for others."""
+        told = [each.parting(self._gateway, self._epoch, self._share) for each in self._accounts.values()]
+        return [ask for ask in told if ask is not None]
+
     def greeting(self) -> Ask:
         """Asks for nothing: who is the ledger, and what time is it there?"""
         return Ask(subject="", gateway=self._gateway, epoch=self._epoch)
@@ -160,6 +165,7 @@ class Allowances:
         return tuple(lacking)
 
     def _charge(self, account: Account, demand: Demand, now_s: float, *, alone: bool) -> Spent:
+        account.under_way += 1
         estimate = 0
         leased: tuple[tuple[int, int], ...] = ()
         for kind, meter, need in account.needs(demand):

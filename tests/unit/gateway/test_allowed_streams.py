@@ -1,0 +1,82 @@
+"""Limits of streams over several gateways, by a ledger on paper."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.gateway.core.allowance import Denial, Pass
+from services.gateway.core.allowances import Allowances
+from shared.messages.desired import Limits
+from tests.unit.gateway.town import POLICY, Town
+
+
+def test_streams_of_two_gateways_share_one_limit_and_a_place_is_free_at_once() -> None:
+    town = Town(2, Limits(streams=2))
+    assert isinstance(town.ask(0), Pass)
+    assert isinstance(town.ask(1), Pass)
+    assert isinstance(town.ask(0), Denial)
+    town.settle(town.admitted[1], 1)
+    town.now_s += POLICY.denied_s
+    assert isinstance(town.ask(0), Pass)
+
+
+def test_the_streams_of_a_gateway_that_died_come_back() -> None:
+    town = Town(2, Limits(streams=2))
+    town.ask(0), town.ask(0)
+    assert isinstance(town.ask(1), Denial)
+    town.gateways[0] = Allowances("another", POLICY)
+    town.now_s += POLICY.places_s - 0.1
+    assert isinstance(town.ask(1), Denial)
+    town.now_s += 0.3
+    assert isinstance(town.ask(1), Pass)
+
+
+def test_streams_that_come_and_go_are_not_told_one_by_one() -> None:
+    town = Town(1, Limits(requests_per_min=100_000, tokens_per_min=10_000_000, streams=100))
+    for at in range(1_000):
+        town.now_s = at * 0.01
+        assert isinstance(town.ask(0, 50), Pass)
+        town.settle(town.admitted[-1], 40)
+        if at % 50 == 0:
+            town.turn()
+    assert town.sent < 150, "a tenth of the requests, and those who wait are fewer yet"
+    assert town.waits < 10
+
+
+def test_a_stream_that_runs_for_long_keeps_its_place() -> None:
+    town = Town(2, Limits(streams=1))
+    town.ask(0)
+    for _ in range(40):
+        town.now_s += 0.5
+        town.turn()
+    assert isinstance(town.ask(1), Denial)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_each_answer_of_a_request_runs_as_a_stream(alone: bool) -> None:
+    """No part of a request gets a place unless all of it does."""
+    town = Town(1, Limits(streams=4))
+    if alone:
+        town.ledger = None
+    assert isinstance(town.ask(0, choices=3), Pass)
+    denied = town.ask(0, choices=2)
+    assert isinstance(denied, Denial)
+    assert denied.reason == "The limit of tenant acme, 4 streams at once, is reached, and this request asks for 2."
+    assert isinstance(town.ask(0), Pass)
+    town.settle(town.admitted[0], 5)
+    assert isinstance(town.ask(0, choices=3), Pass)
+
+
+def test_streams_that_another_gateway_holds_are_taken() -> None:
+    town = Town(2, Limits(streams=8))
+    assert isinstance(town.ask(0, choices=6), Pass)
+    denied = town.ask(1, choices=4)
+    assert isinstance(denied, Denial), "two are left, and the own share would be four"
+    assert isinstance(town.ask(1, choices=2), Pass)
+
+
+def test_more_answers_than_streams_are_never_let_in() -> None:
+    town = Town(1, Limits(streams=2))
+    waits = town.waits
+    assert isinstance(town.ask(0, choices=3), Denial)
+    assert town.waits == waits, "no ledger has to be asked"
