@@ -75,7 +75,10 @@ def _shaped(kind: Any, text: str) -> Any:
         inner = [option for option in get_args(kind) if option is not type(None)]
         return None if text == "" else _shaped(inner[0], text)
     if get_origin(kind) is tuple:
-        return [part.strip() for part in text.split(",") if part.strip()]
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if text.strip() and not parts:
+            raise ValueError("between its commas it names nothing")
+        return parts
     return text.lower() if kind is bool else text
 
 

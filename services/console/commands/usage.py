@@ -12,6 +12,7 @@ from services.console.commands.output import Output
 from services.console.core.moments import day_name
 from services.console.core.outcome import REFUSED
 from services.console.io.admin import Admin, CommandFailed
+from shared.messages.usage import BASE
 
 PAGE = 1_000
 _WINDOW_S = 60.0
@@ -42,9 +43,12 @@ def totals(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
 
 
 def stats(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
-    """An adapter's minutes, the newest first."""
-    path = f"/internal/adapters/{quote(arguments.adapter_id, safe='')}/stats"
-    out.rows([{**row, **_figures(row)} for row in _pages(admin, path, "windows", _span(arguments))], _MINUTE_COLUMNS)
+    """An adapter's minutes, the newest first. Raises CommandFailed if nothing is known of it, no request either."""
+    adapter = f"/internal/adapters/{quote(arguments.adapter_id, safe='')}"
+    minutes = [{**row, **_figures(row)} for row in _pages(admin, f"{adapter}/stats", "windows", _span(arguments))]
+    if not minutes and arguments.adapter_id != BASE:
+        admin.get(adapter)
+    out.rows(minutes, _MINUTE_COLUMNS)
 
 
 def reconcile(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:

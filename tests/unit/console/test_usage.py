@@ -42,6 +42,8 @@ class Server:
         parts = urlsplit(request.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         self.asked.append((parts.path, query))
+        if parts.path == "/internal/adapters/gone":
+            return Answer(404, json.dumps({"code": "not_found", "message": "There is no adapter gone."}).encode())
         return Answer(200, json.dumps(self._body(parts.path, query)).encode())
 
     def _body(self, path: str, query: dict[str, str]) -> dict[str, Any]:
@@ -53,6 +55,8 @@ class Server:
             return {"by": query["by"], "totals": [total], "next": None}
         if path == "/internal/usage/reconcile":
             return {"tenant_id": "acme", "from_day": 19_990, "days": self.days, "agrees": True}
+        if path == "/internal/adapters/gone/stats":
+            return {"windows": [], "next": None}
         window = {"window_start": 60.0, "requests": 4, "errors": 1, "tokens": 120, "gpu_hits": 3}
         window |= {"ttft_p50_ms": 120.5, "ttft_p95_ms": None}
         return {"windows": [window], "next": None}
@@ -116,6 +120,13 @@ def test_minutes_show_rates_hits_and_waits(
     assert main(["usage", "stats", "v1"]) == OK
     [_, line] = capsys.readouterr().out.splitlines()
     assert line.split() == ["1970-01-01", "00:01:00", "4", "1", "2.0", "75.0", "120.5", "-"]
+
+
+def test_minutes_of_nobody_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["usage", "stats", "gone"]) == REFUSED
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "There is no adapter gone." in said.err
 
 
 def test_sums_that_agree_are_ok_and_others_are_told_by_day(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ def test_a_misspelt_setting_stops_with_its_name() -> None:
         ({"THREADS": "0"}, "THREADS must be at least 1"),
         ({"MORE_POOLS": "r0x2"}, "MORE_POOLS holds 'r0x2', which does not look like r64x2"),
         ({"MORE_POOLS": "r64,r64"}, "MORE_POOLS names a pool twice"),
+        ({"MERGED": ",,"}, "LORAFLEET_MERGED is ',,', which does not fit: between its commas it names nothing"),
         ({"MERGED": "acme-1", "ENGINE": "timed"}, "MERGED needs ENGINE=torch, not timed"),
         (
             {"AUTOSCALE": "3..1"},
