@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -27,9 +28,13 @@ CALL = '<tool_call>{"name": "time", "arguments": {"at": 5}}</tool_call>'
 DOCUMENT = msgspec.json.decode(openapi())
 
 
+@cache
+def described(name: str) -> Draft202012Validator:
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]})
+
+
 def conforms(name: str, answer: Any) -> None:
-    schema = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
-    Draft202012Validator(schema).validate(answer)
+    described(name).validate(answer)
 
 
 def wish(**changes: Any) -> Wish:
