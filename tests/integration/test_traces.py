@@ -89,6 +89,17 @@ async def test_one_request_is_one_trace_from_http_to_the_replicas_last_token(
     assert (root.attributes["lorafleet.outcome"], root.attributes["lorafleet.tier"]) == ("stop", "gpu")
 
 
+async def test_a_replica_that_refuses_is_part_of_the_trace(tmp_path: Path, model_folder: Path) -> None:
+    traces = Traces()
+    async with rig(tmp_path, model_folder, start=False) as replica:
+        replica.trace_with(traces.tracer("replica_worker"))
+        await replica.start()
+        await replica.caller.run(replica.request("r1", traceparent=TRACEPARENT, pool_id="another"))
+    [asked] = [span for span in traces.spans() if span.name == "replica request"]
+    assert asked.parent is not None
+    assert (f"{asked.parent.span_id:016x}", (asked.attributes or {})["lorafleet.outcome"]) == (PARENT, "refused")
+
+
 @pytest.mark.parametrize("given", [None, "nonsense", "00-0-0-00"])
 async def test_a_request_without_a_trace_begins_one(given: str | None) -> None:
     traces = Traces()

@@ -57,7 +57,7 @@ class Generation:
 
     async def _take_in(self, running: Running) -> None:
         if (refusal := self._admission.at_the_door(running, self.waiting, self._open)) is not None:
-            await self._open.refuse(running, refusal)
+            await self._open.turn_away(running, refusal)
             return
         self._open.add(running)
         name = f"admission of {running.request.request_id}"

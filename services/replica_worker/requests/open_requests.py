@@ -44,6 +44,11 @@ class OpenRequests:
         """Returns when no request is left."""
         await self._idle.wait()
 
+    async def turn_away(self, running: Running, refusal: Refusal) -> None:
+        """At the door: it was never one of these."""
+        end_span(running, "refused", self._by.clock)
+        await self.refuse(running, refusal)
+
     async def refuse(self, running: Running, refusal: Refusal) -> None:
         """A stream that has begun ends with an error instead."""
         if running.accepted and self._open.get(running.request.request_id) is running:
