@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from services.replica_worker.engine.figures import EngineLoad
 from services.replica_worker.engine.shaping import Grammar, Logprobs, Shaping
 
 BASE_SLOT = -1
@@ -197,14 +198,3 @@ class Engine(Protocol):
 
         Raises EngineFailed once the engine is broken: this is where a worker notices.
         """
-
-
-class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
-    running: int
-    waiting: int
-    tokens_in_flight: int
-    kv_bytes_used: int
-    steps: int
-    tokens_per_s: float
-    kv_used_tokens: int = 0
-    """Of `EngineInfo.kv_tokens`, in whole blocks; what is only kept for a prefix that may come again does not count."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.replica_worker.engine.port import Engine, EngineFailed, EngineInfo, EngineLoad, OnStep
+from services.replica_worker.engine.figures import EngineLoad
+from services.replica_worker.engine.port import Engine, EngineFailed, EngineInfo, OnStep
 
 _NOTHING = EngineLoad(running=0, waiting=0, tokens_in_flight=0, kv_bytes_used=0, steps=0, tokens_per_s=0.0)
 

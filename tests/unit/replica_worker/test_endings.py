@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.replica_worker.engine.port import EngineLoad
+from services.replica_worker.engine.figures import EngineLoad
 from shared.contracts.catalog import GATEWAY_REPORT, REPLAY
 from shared.messages.generation import Accepted, Frame, Refused, Replay
 from shared.messages.reports import GatewayReport

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from services.replica_worker.engine.blocks import BLOCK_TOKENS
 from services.replica_worker.engine.desk import Desk
+from services.replica_worker.engine.figures import EngineLoad
 from services.replica_worker.engine.port import (
     BASE_SLOT,
     AdapterSpec,
     EngineFailed,
     EngineInfo,
-    EngineLoad,
     EngineRequest,
     HostAdapter,
     OnStep,

@@ -13,11 +13,11 @@ from pathlib import Path
 import torch
 
 from services.replica_worker.engine.desk import Desk
+from services.replica_worker.engine.figures import EngineLoad
 from services.replica_worker.engine.port import (
     AdapterSpec,
     EngineFailed,
     EngineInfo,
-    EngineLoad,
     EngineRequest,
     HostAdapter,
     OnStep,

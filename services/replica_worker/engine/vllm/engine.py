@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from services.replica_worker.engine.desk import Desk
+from services.replica_worker.engine.figures import EngineLoad
 from services.replica_worker.engine.grammar import Compiled, GrammarLost
 from services.replica_worker.engine.port import (
     BASE_SLOT,
@@ -22,7 +23,6 @@ from services.replica_worker.engine.port import (
     AdapterUnusable,
     EngineFailed,
     EngineInfo,
-    EngineLoad,
     EngineRequest,
     HostAdapter,
     OnStep,
