@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from shared.chat_templates import read_templates, tool_parser_of
+from shared.chat_templates import TOOL_TEMPLATE, read_templates, tool_parser_of
 from shared.messages.desired import BaseModelRecord, ModuleShape
 from shared.messages.identity import is_digest
 
@@ -32,7 +32,7 @@ class FolderChanged(OSError):
 
 
 def base_model_hash(folder: Path) -> str:
-    """SHA-256 (hex) over config.json, tokenizer files and every safetensors file of a model folder.
+    """SHA-256 (hex) over config.json, tokenizer files, chat templates and every safetensors file of a model folder.
 
     Computed once and kept beside the files with a stamp of them: name, size, inode, time of change. The time of
     change (ctime) is what nobody can set back, as `cp -p`, `tar` and `rsync` set back the time of modification; so
@@ -62,7 +62,7 @@ def identity_files(folder: Path) -> list[Path]:
     for path in named:
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing, so {folder} is no base model folder")
-    optional = [folder / "tokenizer_config.json", folder / "chat_template.jinja"]
+    optional = [folder / "tokenizer_config.json", folder / "chat_template.jinja", folder / TOOL_TEMPLATE]
     return [*named, *(path for path in optional if path.is_file()), *weights]
 
 

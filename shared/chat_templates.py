@@ -10,6 +10,8 @@ import msgspec
 
 TOOL_PARSERS = ("hermes", "llama3_json")
 """Ways of writing a call that a gateway can read."""
+TOOL_TEMPLATE = Path("additional_chat_templates", "tool_use.jinja")
+"""Where a folder has the template for requests with tools."""
 
 
 class Templates(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +30,7 @@ def read_templates(folder: Path) -> Templates | None:
     named = {"default": declared} if isinstance(declared, str) else _by_name(declared)
     for name, path in (
         ("default", folder / "chat_template.jinja"),
-        ("tool_use", folder / "additional_chat_templates" / "tool_use.jinja"),
+        ("tool_use", folder / TOOL_TEMPLATE),
     ):
         if path.is_file():
             named[name] = path.read_text()

@@ -54,6 +54,15 @@ def test_one_changed_byte_is_another_model(folder: Path, name: str) -> None:
     assert base_model_hash(folder) != before
 
 
+def test_another_template_for_tools_is_another_model(folder: Path) -> None:
+    without, template = base_model_hash(folder), folder / "additional_chat_templates" / "tool_use.jinja"
+    template.parent.mkdir()
+    template.write_text("{{ tools }}")
+    before = base_model_hash(folder)
+    rewrite(template, b"{{ tools[0] }}")
+    assert len({without, before, base_model_hash(folder)}) == 3
+
+
 def test_files_that_swap_their_bytes_are_another_model(folder: Path) -> None:
     before = base_model_hash(folder)
     one, two = (folder / f"model-{at}.safetensors" for at in (1, 2))
