@@ -13,7 +13,7 @@ import pytest
 
 from services.replica_worker.engine.port import EngineRequest
 from services.replica_worker.engine.shaping import GrammarUnusable, Logprobs, Shaping
-from tests.support.engine_subject import Subject, crowd, prompt_of, sampled
+from tests.support.engine_subject import CHUNK_TOKENS, Subject, crowd, prompt_of, sampled
 from tests.support.token_log import greedy
 
 COUNT = {
@@ -154,6 +154,16 @@ class ShapingCases:
         foreign = {"prompt_token_ids": prompt_of(1) + prompt_of(2, 3), "first_position": 3}
         error = await subject.error_of(msgspec.structs.replace(request, request_id="foreign", **foreign))
         assert error == "what was produced so far does not follow the JSON schema"
+
+    async def test_a_long_prompt_is_shaped_from_its_end(self, subject: Subject) -> None:
+        """Its first parts are computed in steps of their own, which produce nothing."""
+        long = prompt_of(1, 3 * CHUNK_TOKENS + 5)
+        request = await under(subject, COUNT, sampled("json", 1, prompt_token_ids=long))
+        (answer,) = await subject.answers(request)
+        assert json.loads(text_of(answer))["kind"] in ("ab", "cd")
+        once = Shaping(presence_penalty=50.0, logit_bias={77: 40.0})
+        (marked,) = await subject.answers(shaped(greedy("once", long), once))
+        assert (marked[0], Counter(marked)[77]) == (77, 1)
 
     async def test_a_schema_is_understood_or_refused_before_it_is_used(self, subject: Subject) -> None:
         with pytest.raises(GrammarUnusable, match="Invalid type"):

@@ -9,13 +9,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import llguidance
 import msgspec
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from services.replica_worker.engine.grammar import Compiled
 from services.replica_worker.engine.port import EngineFailed
+from services.replica_worker.engine.shaping import Shaping
 from services.replica_worker.engine.torch import steps
 from services.replica_worker.engine.torch.cache import KvCache
 from services.replica_worker.engine.torch.engine import TorchEngine
@@ -120,6 +123,25 @@ class TestTorchEngine(EngineSuite, ExactShapingCases):
         assert "planted" in (subject.log.last("a").error or "")
         assert await subject.answers(greedy("after", prompt_of(1))) == [calm]
 
+    async def test_the_first_schema_finds_all_ready_that_would_hold_up_steps(
+        self, subject: Subject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(llguidance, "LLTokenizer", None)
+        assert (await subject.engine.understand('{"const": 0}')).json_schema == '{"const": 0}'
+
+    async def test_a_grammar_that_breaks_ends_its_answer_alone(self, subject: Subject) -> None:
+        class Broken:
+            def deep_copy(self) -> Any:
+                raise BaseException("planted")  # as a panic of the library's would be
+
+        (calm,) = await subject.answers(greedy("calm", prompt_of(1)))
+        breaking = msgspec.structs.replace(
+            greedy("breaking", prompt_of(2)), shaping=Shaping(grammar=Compiled("{}", Broken()))
+        )
+        _, beside = await subject.answers(breaking, greedy("beside", prompt_of(1)))
+        assert "planted" in (subject.log.last("breaking").error or "")
+        assert beside == calm
+
     async def test_an_engine_whose_every_step_fails_gives_itself_up(
         self, subject: Subject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -133,11 +155,12 @@ class TestTorchEngine(EngineSuite, ExactShapingCases):
         with pytest.raises(EngineFailed, match="planted"):
             subject.engine.submit(greedy("late", prompt_of(1)))
 
+    @pytest.mark.parametrize("error", [RuntimeError, BaseException])
     async def test_a_step_that_breaks_outside_the_model_breaks_the_engine_aloud(
-        self, subject: Subject, monkeypatch: pytest.MonkeyPatch
+        self, subject: Subject, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
     ) -> None:
         def advance(pieces: object) -> list[Any]:
-            raise RuntimeError("planted")
+            raise error("planted")
 
         engine = subject.engine
         assert isinstance(engine, TorchEngine)

@@ -1,48 +1,12 @@
-"""JSON schemas as what they allow to come next, token by token.
-
-The library is loaded when the first schema comes. A schema is a program that a stranger wrote: its size is bounded
-before it is read, and what it may cost afterwards by the library's own limits.
-"""
+"""JSON schemas as what they allow to come next, token by token."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
-
-from services.replica_worker.engine.shaping import GrammarUnusable
-
-_MOST_BYTES = 64 << 10
-_STACK_BYTES = 256 << 20
-"""Of address space. References are followed recursively, and _MOST_BYTES hold chains of more than a thousand."""
-_KEPT = 64
+T = TypeVar("T")
 _SENTENCE_CHARACTERS = 300
-_LIMITS: dict[str, Any] = {
-    "max_grammar_size": 50_000,
-    "initial_lexer_fuel": 200_000,  # some milliseconds, once
-    "step_lexer_fuel": 50_000,  # the same for every token
-    "step_max_items": 20_000,
-    "max_lexer_states": 20_000,
-    "verbose_errors": False,
-}
-_FORM: dict[str, Any] = {
-    # A model that is made to write JSON, and does not know how to go on, would write spaces for ever: they have an end,
-    # which the library's own pattern for white space does not keep in every version.
-    "whitespace_flexible": False,
-    "whitespace_pattern": None,
-    "item_separator": r"[ \n]{0,16},[ \n]{0,16}",
-    "key_separator": r"[ \n]{0,16}:[ \n]{0,16}",
-    "coerce_one_of": False,
-    "lenient": False,
-}
-"""Also where the schema asks for another one in the library's own words."""
 
 
 class GrammarLost(Exception):
@@ -55,25 +19,26 @@ class Matcher:
     def __init__(self, matcher: Any, produced: Sequence[int]) -> None:
         """Raises GrammarLost if what was produced before does not follow the schema."""
         self._matcher = matcher
-        if produced and not matcher.consume_tokens(list(produced)):
+        if produced and not _asked(matcher.consume_tokens, list(produced)):
             raise GrammarLost("what was produced so far does not follow the JSON schema")
 
     @property
     def accepting(self) -> bool:
         """The answer may end here."""
-        return bool(self._matcher.is_accepting())
+        return bool(_asked(self._matcher.is_accepting))
 
     def allowed(self) -> bytes:
         """A bit for each token, the lowest first. A token that ends the answer is allowed only where the JSON may end.
         Raises GrammarLost if the schema has become too complex."""
-        mask: bytes = self._matcher.compute_bitmask()
+        mask: bytes = _asked(self._matcher.compute_bitmask)
         if self._matcher.is_error():
-            raise GrammarLost(f"the JSON schema cannot be followed any further: {_sentence(self._matcher.get_error())}")
+            raise _lost(self._matcher.get_error())
         return mask
 
     def take(self, token_id: int) -> None:
-        """Of the allowed ones."""
-        self._matcher.consume_token(token_id)
+        """Raises GrammarLost for a token that is not allowed, as every token is where none is allowed."""
+        if not _asked(self._matcher.consume_token, token_id):
+            raise _lost(self._matcher.get_error())
 
 
 class Compiled:
@@ -89,7 +54,7 @@ class Compiled:
 
     def begin(self, produced: Sequence[int]) -> Matcher:
         """For an answer that holds these tokens already. Raises GrammarLost if they do not follow the schema."""
-        return Matcher(self._first.deep_copy(), produced)
+        return Matcher(_asked(self._first.deep_copy), produced)
 
     def completed_by(self, answer: Sequence[int]) -> bool:
         """Whether these tokens, without the one that ended them, are JSON of the schema."""
@@ -99,107 +64,21 @@ class Compiled:
             return False
 
 
-class Grammars:
-    """Schemas over the tokens of one model, the latest of them kept. `eos_token_ids` are those that end an answer."""
-
-    def __init__(self, folder: Path, vocabulary_size: int, eos_token_ids: Sequence[int]) -> None:
-        self._folder = folder
-        self._vocabulary_size = vocabulary_size
-        self._eos_token_ids = list(eos_token_ids)
-        self._kept: dict[str, Compiled] = {}
-        self._compiling = threading.Lock()
-        self._line = ThreadPoolExecutor(1, "grammars")
-
-    async def understand(self, json_schema: str) -> Compiled:
-        """One after another, and beside whatever else runs on threads here: a stranger's schemas hold up other
-        schemas, and nothing else. Raises GrammarUnusable."""
-        if (known := self._kept.get(json_schema)) is not None:
-            return known
-        return await asyncio.get_running_loop().run_in_executor(self._line, self.compile, json_schema)
-
-    def compile(self, json_schema: str) -> Compiled:
-        """Blocking: milliseconds, the first time seconds; on any thread. Raises GrammarUnusable."""
-        if (known := self._kept.get(json_schema)) is not None:
-            return known
-        with self._compiling:
-            compiled = self._kept[json_schema] = _on_a_deep_stack(lambda: self._compiled(json_schema))
-            if len(self._kept) > _KEPT:
-                del self._kept[next(iter(self._kept))]
-            return compiled
-
-    def prepare(self) -> None:
-        """What the first schema would have to wait for. Raises GrammarUnusable."""
-        with self._compiling:
-            _ = self._tokens
-
-    def _compiled(self, json_schema: str) -> Compiled:
-        import llguidance
-
-        _check(json_schema)
-        try:
-            grammar = llguidance.LLMatcher.grammar_from_json_schema(json_schema, overrides=_FORM)  # type: ignore[arg-type]
-        except ValueError as error:
-            raise _unusable(str(error)) from error
-        limits = llguidance.LLParserLimits(**_LIMITS)
-        first = llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
-        if not first.is_error():
-            first.compute_bitmask()  # the slowest, and the proof that there is one
-        if first.is_error():
-            raise _unusable(first.get_error())
-        return Compiled(json_schema, first)
-
-    @cached_property
-    def _tokens(self) -> Any:
-        import llguidance
-
-        described = json.loads((self._folder / "tokenizer.json").read_text())
-        described["padding"] = described["truncation"] = None
-        text, size, slices = json.dumps(described), self._vocabulary_size, llguidance.LLTokenizer.json_slices()
-        try:
-            return llguidance.LLTokenizer(text, n_vocab=size, eos_token=self._eos_token_ids, slices=slices)
-        except ValueError as error:
-            reason = f"this model's tokenizer does not go with JSON schemas: {_sentence(str(error))}"
-            raise GrammarUnusable(reason) from error
-
-
-def _check(json_schema: str) -> None:
-    """Raises GrammarUnusable."""
-    if len(json_schema.encode()) > _MOST_BYTES:
-        raise GrammarUnusable(f"a JSON schema may have at most {_MOST_BYTES} bytes")
-    try:
-        schema = msgspec.json.decode(json_schema)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise GrammarUnusable(f"the JSON schema is no JSON: {error}") from error
-    if not isinstance(schema, dict):
-        raise GrammarUnusable("the JSON schema is not an object")
-
-
-def _on_a_deep_stack(work: Callable[[], Compiled]) -> Compiled:
-    outcome: list[Compiled | BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(work())
-        except BaseException as error:
-            outcome.append(error)
-
-    former = threading.stack_size(_STACK_BYTES)
-    try:
-        thread = threading.Thread(target=run, name="grammar")
-        thread.start()
-    finally:
-        threading.stack_size(former)
-    thread.join()
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
-
-
-def _unusable(reason: str) -> GrammarUnusable:
-    return GrammarUnusable(f"the JSON schema cannot be followed: {_sentence(reason)}")
-
-
-def _sentence(reason: str) -> str:
+def sentence(reason: str) -> str:
     """The library's words on one line, without the full stop that the whole sentence gets."""
     line = " ".join(reason.replace("<non-verbose/>", "").split())
     return line[:_SENTENCE_CHARACTERS].removesuffix(".")
+
+
+def _asked(ask: Callable[..., T], *arguments: Any) -> T:
+    """Whatever the library raises ends this answer and no other; a panic of its is no Exception."""
+    try:
+        return ask(*arguments)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise _lost(str(error)) from error
+
+
+def _lost(reason: str) -> GrammarLost:
+    return GrammarLost(f"the JSON schema cannot be followed any further: {sentence(reason)}")

@@ -125,6 +125,10 @@ class Schedule:
     def fail(self, sequence: Sequence, why: str) -> StepToken:
         """End a running sequence with an error and release its row. What it computed is not used again."""
         self._holdings.distrust(sequence, self.running.values())
+        return self.break_off(sequence, why)
+
+    def break_off(self, sequence: Sequence, why: str) -> StepToken:
+        """End a running sequence with an error, for no fault of what was computed for it, and release its row."""
         self.release(sequence)
         return StepToken(sequence.request.request_id, -1, sequence.next_position, error=why)
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from services.replica_worker.engine import grammar
-from services.replica_worker.engine.grammar import GrammarLost, Grammars
+from services.replica_worker.engine import grammars as compiling
+from services.replica_worker.engine.grammar import Compiled, GrammarLost
+from services.replica_worker.engine.grammars import Grammars
 from services.replica_worker.engine.shaping import GrammarUnusable
 from services.replica_worker.text.tokenizer import Tokenizer
 from tests.support.tiny_model import EOS_TOKEN_ID, SPECIAL_TOKENS, VOCABULARY_SIZE
@@ -128,7 +129,7 @@ LINKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def chain(link: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
     """As long as a schema may be. The library follows references recursively: on an ordinary stack this ends the
     process."""
-    length = (grammar._MOST_BYTES - 100) // len(json.dumps({"1000": link({"$ref": "#/$defs/1000"})}))
+    length = (compiling._MOST_BYTES - 100) // len(json.dumps({"1000": link({"$ref": "#/$defs/1000"})}))
     links = {f"{at}": link({"$ref": f"#/$defs/{at + 1}"}) for at in range(length)}
     return json.dumps({"$ref": "#/$defs/0", "$defs": {**links, f"{length}": {"type": "integer"}}})
 
@@ -140,6 +141,12 @@ def nested(depth: int) -> dict[str, Any]:
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "deep": (nested(100), "recursion limit"),
     "large": ({"enum": ["x" * 70_000]}, "at most 65536 bytes"),
+    "a long constant": ({"enum": ["ab", {"a": ["x" * 2_049]}]}, "no text in a JSON schema may have more than 2048 "),
+    "a long name": ({"properties": {"x" * 2_049: {}}}, "no text in a JSON schema may have more than 2048 bytes"),
+    "a constant by reference": ({"$ref": "#/$defs", "$defs": {"const": "x" * 2_049}}, "no text in a JSON schema"),
+    "remainders": ({"items": {"type": "integer", "multipleOf": 99_991}}, "a multipleOf in a JSON schema"),
+    "fractions": ({"type": "number", "multipleOf": 99.991}, "multipleOf in a JSON schema"),
+    "patterns": ({"patternProperties": {f"^[a-z]*{at}$": {} for at in range(65)}}, "at most 64 patternProperties"),
     "products": (
         {"allOf": [{"anyOf": [{"properties": {f"{i}{j}": {"type": "null"}}} for j in range(6)]} for i in range(9)]},
         "the JSON schema cannot be followed",
@@ -155,6 +162,15 @@ def test_a_schema_that_would_cost_too_much_is_refused(
         grammars.compile(json.dumps(schema))
 
 
+def test_what_is_usual_is_not_refused(grammars: Grammars) -> None:
+    properties = {
+        "multipleOf": {"type": "number", "multipleOf": 0.01},
+        "price": {"type": "integer", "multipleOf": 100_000, "description": "x" * 2_000},
+        "kind": {"enum": [f"kind {at}" for at in range(500)]},
+    }
+    grammars.compile(json.dumps({"type": "object", "properties": properties}))
+
+
 @pytest.mark.parametrize("link", LINKS.values(), ids=LINKS.keys())
 def test_a_long_chain_of_references_does_not_end_the_process(
     grammars: Grammars, link: Callable[[dict[str, Any]], dict[str, Any]]
@@ -163,8 +179,52 @@ def test_a_long_chain_of_references_does_not_end_the_process(
         grammars.compile(chain(link))
 
 
+class Panic(BaseException):
+    """As a library in Rust raises it."""
+
+
+class Panicking:
+    """From the step on that is called `at`."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def __getattr__(self, name: str) -> Any:
+        def ask(*_: Any, **__: Any) -> Panicking:
+            if name == self._at:
+                raise Panic(f"planted in {name}")
+            return self
+
+        return ask
+
+
+@pytest.mark.parametrize("at", ["deep_copy", "consume_tokens", "compute_bitmask", "consume_token"])
+def test_a_panic_of_the_library_ends_one_answer(at: str) -> None:
+    def answer() -> None:
+        matcher = Compiled("{}", Panicking(at)).begin((1,))
+        matcher.take(2)
+        matcher.allowed()
+
+    with pytest.raises(GrammarLost, match=f"followed any further: planted in {at}"):
+        answer()
+
+
+def test_a_panic_of_the_library_refuses_the_schema(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import llguidance
+
+    monkeypatch.setattr(llguidance, "LLMatcher", Panicking("grammar_from_json_schema"))
+    with pytest.raises(GrammarUnusable, match="cannot be followed: planted in grammar_from_json_schema"):
+        Grammars(tiny_folder, VOCABULARY_SIZE, (EOS_TOKEN_ID,)).compile('{"const":0}')
+
+
+def test_a_token_that_is_not_allowed_is_not_taken(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    matcher = grammars.compile(json.dumps(NUMBER)).begin(())
+    with pytest.raises(GrammarLost, match="cannot be followed any further"):
+        matcher.take(tokenizer.encode_text("x")[0])
+
+
 def test_the_latest_are_kept(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar, "_KEPT", 3)
+    monkeypatch.setattr(compiling, "_KEPT", 3)
     grammars = Grammars(tiny_folder, VOCABULARY_SIZE, (EOS_TOKEN_ID,))
     first = grammars.compile('{"const":0}')
     assert grammars.compile('{"const":0}') is first
@@ -174,7 +234,12 @@ def test_the_latest_are_kept(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(grammars._kept) == 3
 
 
-def test_a_tokenizer_that_the_library_does_not_know_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text('{"version":"1.0"}')
-    with pytest.raises(GrammarUnusable, match="this model's tokenizer does not go with JSON schemas"):
-        Grammars(tmp_path, VOCABULARY_SIZE, (EOS_TOKEN_ID,)).compile('{"const":0}')
+def test_a_tokenizer_that_the_library_does_not_know_is_named_whenever_a_schema_comes(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text('{"version":"1.0"}')
+    grammars = Grammars(tmp_path, VOCABULARY_SIZE, (EOS_TOKEN_ID,))
+    grammars.prepare()
+    path.unlink()  # to read it again would hold up everybody each time
+    for number in range(2):
+        with pytest.raises(GrammarUnusable, match="this model's tokenizer does not go with JSON schemas"):
+            grammars.compile(json.dumps({"const": number}))

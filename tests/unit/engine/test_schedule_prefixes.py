@@ -120,6 +120,20 @@ def test_what_made_a_sequence_fail_is_not_found_nor_what_others_compute_on_top_o
     assert next_turn(engine, "beside") == 96
 
 
+def test_what_was_computed_for_a_sequence_that_is_broken_off_can_be_found() -> None:
+    engine = PaperEngine(blocks=60)
+    ending, beside = engine.submit(asking("ending", 96, 40)), engine.submit(asking("beside", 96, 40))
+    while not engine.answers["beside"]:
+        engine.step()
+    engine.schedule.break_off(ending, "planted")
+    assert engine.schedule.broken_invariants() == []
+    engine.run()
+    assert engine.answers["beside"] == alone(beside.request)
+    engine.submit(asking("anew", 97, 1))
+    engine.run()
+    assert engine.found_tokens["anew"] == 96
+
+
 def test_what_runs_while_its_adapter_is_forgotten_leaves_nothing() -> None:
     engine = PaperEngine(blocks=60)
     engine.submit(asking("running", 96, 40), "bad")

@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from services.replica_worker.engine.blocks import BLOCK_TOKENS, blocks_for
-from services.replica_worker.engine.grammar import Grammars
+from services.replica_worker.engine.grammars import Grammars
 from services.replica_worker.engine.port import EngineFailed, EngineInfo
 from services.replica_worker.engine.schedule import BRIEF_ROWS, MOST_BRIEF_TOKENS, Schedule, SchedulePolicy
 from shared.base_model import base_model_hash
@@ -78,6 +78,8 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
     model = LlamaModel(sizes.config, weights, tables, workspace, policy.packed_weights)
     runner = runner_for(device, model, workspace, blocks_for(sizes.context_tokens))
     warm_up(runner, cache, workspace)
+    grammars = Grammars(folder, info.vocabulary_size, info.eos_token_ids)
+    grammars.prepare()
     return Parts(
         info=info,
         limits=AdapterLimits(
@@ -89,7 +91,7 @@ def _assemble(folder: Path, policy: TorchPolicy) -> Parts:
         kernels=kernels,
         slots=slots,
         stepper=Stepper(runner, cache, _schedule(info, policy, sizes.blocks)),
-        grammars=Grammars(folder, info.vocabulary_size, info.eos_token_ids),
+        grammars=grammars,
         kv_bytes_per_token=bytes_per_token(sizes.config, sizes.dtype),
     )
 

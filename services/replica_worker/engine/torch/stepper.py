@@ -75,7 +75,7 @@ class Stepper:
             try:
                 return self.schedule.accept(sequence, *self._choose_shaped(sequence, shaping, logits))
             except GrammarLost as error:
-                return self.schedule.fail(sequence, str(error))
+                return self.schedule.break_off(sequence, str(error))
         return self.schedule.accept(sequence, _choose(sequence, logits, greedy))
 
     def _choose_shaped(self, sequence: Sequence, shaping: Shaping, logits: torch.Tensor) -> tuple[int, Logprobs | None]:

@@ -61,7 +61,7 @@ class StepThread:
             with torch.inference_mode():
                 while self._next_commands():
                     self._deliver(self._stepper.step())
-        except Exception as error:
+        except BaseException as error:  # also a panic of a library's, which is no Exception
             _log.exception("the engine gave itself up")
             failure = error if isinstance(error, EngineFailed) else EngineFailed(f"a step broke off: {error}")
             self._loop.call_soon_threadsafe(self._on_failure, failure)

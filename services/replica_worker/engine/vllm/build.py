@@ -11,7 +11,7 @@ import torch
 import vllm
 from vllm.platforms import current_platform
 
-from services.replica_worker.engine.grammar import Grammars
+from services.replica_worker.engine.grammars import Grammars
 from services.replica_worker.engine.port import EngineFailed, EngineInfo
 from services.replica_worker.engine.torch.adapter import AdapterLimits
 from services.replica_worker.engine.torch.config import ModelConfig, ModelUnusable, read_config
@@ -68,6 +68,7 @@ def build(folder: Path, policy: VllmPolicy) -> Parts:
     )
     kv_bytes = core.kv_tokens * _kv_bytes_per_token(config, _DTYPES[policy.dtype])
     grammars = Grammars(folder, config.vocabulary_size, eos)
+    grammars.prepare()
     return Parts(info=info, limits=limits, core=core, grammars=grammars, kv_bytes=kv_bytes, pid=os.getpid())
 
 

@@ -8,58 +8,35 @@ token that was chosen; where somebody wants to hear how likely it was, they stay
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, process_dict_updates
 from vllm.v1.sample.sampler import Sampler
 
-from services.replica_worker.engine.grammar import GrammarLost, Grammars
-from services.replica_worker.engine.shaping import GrammarUnusable, Shaping
+from services.replica_worker.engine.grammar import GrammarLost
+from services.replica_worker.engine.grammars import Grammars
+from services.replica_worker.engine.shaping import GrammarUnusable
 from services.replica_worker.engine.torch.eos import eos_token_ids
-from services.replica_worker.engine.torch.sampling import sample, uniform
-from services.replica_worker.engine.torch.shaped import Shaped
 
-from .wording import Draw, draw_of
+from .rows import Row
+from .wording import draw_of
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.config import VllmConfig
 
 
-class _Row:
-    """`produced` is vLLM's own list of the tokens that a request has so far, and grows; `before` were produced
-    elsewhere."""
-
-    def __init__(self, draw: Draw, before: Sequence[int], produced: Sequence[int]) -> None:
-        self.draw = draw
-        self.before = before
-        self.produced = produced
-        self.shaped: Shaped | None = None
-
-    def pick(self, logits: torch.Tensor) -> int:
-        draw = self.draw
-        if draw.greedy:
-            return int(logits.argmax())
-        return sample(
-            logits, draw.temperature, draw.top_p, uniform(draw.seed, draw.first_position + len(self.produced))
-        )
-
-
 class KeyedSampling(LogitsProcessor):
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
-        self._rows: dict[int, _Row] = {}
+        self._rows: dict[int, Row] = {}
         self._chosen: dict[int, int] = {}
         model = vllm_config.model_config
         folder = Path(model.model)
         self._eos_token_ids = eos_token_ids(folder)
         self._grammars = Grammars(folder, model.get_vocab_size(), self._eos_token_ids)
-        # At the first schema the whole batch would wait for it.
-        threading.Thread(target=_prepare, args=(self._grammars,), daemon=True, name="grammars").start()
+        self._grammars.prepare()
         _put_through(self._chosen)
 
     def is_argmax_invariant(self) -> bool:
@@ -72,44 +49,27 @@ class KeyedSampling(LogitsProcessor):
         self._chosen.clear()
         for index, row in self._rows.items():
             logits_of_row = logits[index]
-            token_id = row.pick(logits_of_row) if row.draw.plain else self._pick_shaped(row, logits_of_row)
+            token_id, shown = self._choice(row, logits_of_row)
             if row.draw.told:
                 self._chosen[index] = token_id
+                if shown is not logits_of_row:
+                    logits_of_row.copy_(shown)
             else:
                 logits_of_row.fill_(-torch.inf)
                 logits_of_row[token_id] = 0.0
         return logits
 
-    def _pick_shaped(self, row: _Row, logits: torch.Tensor) -> int:
+    def _choice(self, row: Row, logits: torch.Tensor) -> tuple[int, torch.Tensor]:
         """An answer that cannot go on under its schema ends here; the engine sees that it is not whole."""
         try:
-            if row.shaped is None:
-                row.shaped = self._shaped(row, logits)
-            shown = row.shaped.row(logits)
-            token_id = row.shaped.pick(shown, row.pick)
+            return row.choose(logits, self._grammars)
         except (GrammarLost, GrammarUnusable):
-            return self._eos_token_ids[0]
-        if row.draw.told:
-            logits.copy_(shown)
-        return token_id
-
-    def _shaped(self, row: _Row, logits: torch.Tensor) -> Shaped:
-        draw = row.draw
-        shaping = Shaping(
-            frequency_penalty=draw.frequency_penalty,
-            presence_penalty=draw.presence_penalty,
-            logit_bias=dict(draw.logit_bias),
-            grammar=self._grammars.compile(draw.json_schema) if draw.json_schema else None,
-        )
-        return Shaped(shaping, [*row.before, *row.produced], len(logits), logits.device)
+            return self._eos_token_ids[0], logits
 
 
-def _row(params: SamplingParams, prompt: Any, produced: Sequence[int]) -> _Row | None:
+def _row(params: SamplingParams, prompt: list[int] | None, produced: list[int]) -> Row | None:
     draw = draw_of(params.extra_args)
-    if draw is None:
-        return None
-    before = [] if draw.plain else list(prompt)[len(prompt) - draw.first_position :]
-    return _Row(draw, before, produced)
+    return None if draw is None else Row(draw, prompt or (), produced)
 
 
 def _put_through(chosen: dict[int, int]) -> None:
@@ -124,8 +84,3 @@ def _put_through(chosen: dict[int, int]) -> None:
 
     greedy_sample.own = own  # type: ignore[attr-defined]
     Sampler.greedy_sample = staticmethod(greedy_sample)
-
-
-def _prepare(grammars: Grammars) -> None:
-    with suppress(GrammarUnusable):  # whoever asks for a schema is told so
-        grammars.prepare()
