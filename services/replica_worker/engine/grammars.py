@@ -30,6 +30,7 @@ _LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 200_000,  # some milliseconds, once
     "step_lexer_fuel": 50_000,  # the same for every token
     "step_max_items": 20_000,
+    "max_items_in_row": 20_000,  # four for each property that may come next; some thousands fit into _MOST_BYTES
     "max_lexer_states": 20_000,
     "verbose_errors": False,
 }

@@ -21,9 +21,16 @@ class TokenBytes:
         self._tokenizer = tokenizer
         self._added = {id_: token.content for id_, token in tokenizer.get_added_tokens_decoder().items()}
         self._decoders = set(_decoders(tokenizer))
+        self._known: dict[int, bytes] = {}
+        """As many as the vocabulary has: log probabilities ask for twenty with every token."""
 
     def of(self, token_id: int) -> bytes:
         """A control token's are its spelling; b"" for an id that the vocabulary does not name."""
+        if (known := self._known.get(token_id)) is None:
+            known = self._known[token_id] = self._spelled(token_id)
+        return known
+
+    def _spelled(self, token_id: int) -> bytes:
         if token_id in self._added:
             return self._added[token_id].encode()
         spelling = self._tokenizer.id_to_token(token_id)

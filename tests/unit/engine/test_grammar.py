@@ -171,6 +171,11 @@ def test_what_is_usual_is_not_refused(grammars: Grammars) -> None:
     grammars.compile(json.dumps({"type": "object", "properties": properties}))
 
 
+def test_an_object_may_have_many_properties(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    properties = {f"{at}": {"type": "null"} for at in range(600)}
+    assert after(grammars, tokenizer, {"type": "object", "properties": properties}, '{"599') >= {'"'}
+
+
 @pytest.mark.parametrize("link", LINKS.values(), ids=LINKS.keys())
 def test_a_long_chain_of_references_does_not_end_the_process(
     grammars: Grammars, link: Callable[[dict[str, Any]], dict[str, Any]]
