@@ -121,7 +121,9 @@ async def test_an_answer_under_a_schema_is_json_wherever_it_goes_on(replica: Rig
     assert heard.finish is not None, heard.answers
     assert heard.finish.reason == "stop"
     assert json.loads(heard.text)["n"] in (12, 34)
-    assert all(len(chunk.logprobs) == len(chunk.token_ids) for chunk in heard.chunks)
+    *spoken, ending = heard.chunks
+    assert all(len(chunk.logprobs) == len(chunk.token_ids) for chunk in spoken)
+    assert (len(ending.token_ids), ending.text, ending.logprobs) == (1, "", ())
     half = msgspec.structs.replace(request, request_id="half", produced_token_ids=heard.token_ids[:7])
     rest = await replica.caller.run(msgspec.structs.replace(half, sampling=sampling))
     assert rest.token_ids == heard.token_ids[7:]
