@@ -156,8 +156,9 @@ async def test_c82_a_gateway_that_stalls_and_a_bus_that_restarts_lose_and_repeat
     tmp_path: Path, model: Path, within: Within
 ) -> None:
     async with within(90), fleet(tmp_path, model) as running:
-        asked = [question(prompt, max_tokens=400) for prompt in range(64)]
+        asked = [question(at % PROMPTS, seed=at, max_tokens=400) for at in range(64)]
         undisturbed = await read_all(running.url, asked)
+        assert all(got.completion_tokens > 0 for got in undisturbed), "64 that were refused would be alike as well"
         pace = Pace(killed=KILLS)
         reading = asyncio.create_task(read_all(running.url, asked, pace))
         await pace.reach(10)

@@ -27,6 +27,8 @@ NAMES = ("replica-0", "replica-1", "replica-2")
 BASE_NAME = "tiny-base"
 KEY = "sk-acme"
 CONTEXT_TOKENS = 640
+ROWS = 32
+"""Of each replica: no stream waits for one, whose place in the queue would be lost with the bus."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +71,7 @@ async def fleet(folder: Path, model: Path, run: Serve = serve) -> AsyncIterator[
         replicas = KillableReplicas({name: environment(name, server, folder, model) for name in NAMES}, folder, run)
         usage = Ledger()
         await registry.consume(USAGE_RECORDED, Service.REGISTRY.value, usage.on_usage)
-        patient = {"port": 0, "shed_late": False}  # more streams than rows: all are to wait for theirs
-        settings = Settings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", **patient)
+        settings = Settings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", port=0)
         assembly = assemble(settings, gateway, SystemClock())
         try:
             await replicas.start(placement)
@@ -116,7 +117,7 @@ def environment(name: str, server: NatsServer, folder: Path, model: Path) -> dic
     given = {
         "REPLICA_ID": name, "MODEL_FOLDER": model, "STORE_URL": f"file://{folder}/objects",
         "CACHE_FOLDER": folder / name, "NATS_URL": options.url, "NATS_USER": options.user,
-        "NATS_PASSWORD": options.password, "SLOTS": 2, "MAX_ROWS": 8, "THREADS": 1,
+        "NATS_PASSWORD": options.password, "SLOTS": 2, "MAX_ROWS": ROWS, "THREADS": 1,
         "MAX_CONTEXT_TOKENS": CONTEXT_TOKENS,
     }  # fmt: skip
     return {f"LORAFLEET_WORKER_{key}": str(value) for key, value in given.items()}
