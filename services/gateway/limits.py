@@ -13,10 +13,10 @@ from services.gateway.core.allowance import Ask, Demand, Denial, Grant, NeedsLea
 from services.gateway.core.allowances import Allowances
 from services.gateway.core.company import Company
 from services.gateway.io.limits_redis import LedgerAway
+from services.gateway.reach import Reach
 from shared.messages.reports import GatewayReport
 from shared.messages.usage import UsageRecord
 from shared.runtime.clock import Clock
-from shared.runtime.logs import get_logger
 from shared.runtime.metrics import Metrics
 
 TURN_S = 0.5
@@ -27,8 +27,6 @@ _LAST_S = 1.0
 """For a gateway that ends."""
 
 D = TypeVar("D")
-
-_log = get_logger(__name__)
 
 
 class Ledger(Protocol):
@@ -64,13 +62,9 @@ class Limits:
         self._wait_s = means.wait_s
         self._ledger = ledger
         self._clock = clock
-        self._away = ledger is None
-        self._alone_said = False
+        self._reach = Reach(means.company, clock, metrics, configured=ledger is not None)
         self._open: dict[str, _Open] = {}
         self._flights: dict[str, asyncio.Task[None]] = {}
-        self._fallback = metrics.gauge(
-            "limits_fallback", "1 while limits are held by this gateway's own share, without Redis or Valkey."
-        )
         self._denied = metrics.counter("limit_refusals_total", "Requests refused by a limit, by its kind.", ["kind"])
         self._late = metrics.counter("limit_waits_total", "Requests that waited for a lease, by its coming.", ["came"])
 
@@ -85,23 +79,23 @@ class Limits:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.0 if self._away else _LAST_S):
+            async with asyncio.timeout(0.0 if self._reach.away else _LAST_S):
                 await self._ask(self._allowances.partings())
         await self._ledger.close()
 
     def admit(self, subjects: Sequence[Subject], demand: Demand, *, late: bool) -> Pass | Denial | NeedsLease:
         """`late`: it has waited for a lease as long as it may."""
-        decision = self._allowances.admit(subjects, demand, self._clock.now_s(), alone=late or self._away)
+        decision = self._allowances.admit(subjects, demand, self._clock.now_s(), alone=late or self._reach.away)
         if isinstance(decision, Denial):
             self._denied.labels(decision.kind).inc()
-            if late and not self._away:  # the ledger may know of more in a moment
+            if late and not self._reach.away:  # the ledger may know of more in a moment
                 wait_s = min(decision.retry_after_s, _UNHEARD_S)
                 return msgspec.structs.replace(decision, retry_after_s=wait_s)
         elif isinstance(decision, Pass):
             for name in decision.refill:
                 self._fly(name)
         if self._ledger is None and subjects:
-            self._say_alone()
+            self._reach.say_alone()
         return decision
 
     def begin(self, call_ids: Sequence[str], admitted: Pass) -> None:
@@ -118,7 +112,7 @@ class Limits:
         if request.calls:
             return
         for name in self._allowances.settle(request.admitted, request.tokens, self._clock.now_s()):
-            if not self._away:
+            if not self._reach.away:
                 self._fly(name)
 
     async def decided(self, decide: Callable[[bool], D | NeedsLease]) -> D:
@@ -148,10 +142,10 @@ class Limits:
         names = self._allowances.names(now_s)
         if self._ledger is None:
             return
-        if self._away:
+        if self._reach.away:
             await self._ask([self._allowances.greeting()])
         for first in range(0, len(names), _AT_ONCE):
-            if self._away:
+            if self._reach.away:
                 return
             if some := [name for name in names[first : first + _AT_ONCE] if name not in self._flights]:
                 await self._flying(some)
@@ -182,28 +176,8 @@ class Limits:
         except LedgerAway as error:
             for ask in asks:
                 self._allowances.lost(ask)
-            self._went(error)
+            self._reach.lost(error)
             return
-        self._came_back()
+        self._reach.found()
         for ask, grant in zip(asks, grants, strict=True):
             self._allowances.granted(ask, grant, self._clock.now_s())
-
-    def _went(self, error: LedgerAway) -> None:
-        if not self._away:
-            self._away = True
-            self._fallback.set(1)
-            gateways = self._company.count(self._clock.now_s())
-            _log.warning("limits are held by this gateway's own share: Redis is away", gateways=gateways, error=error)
-
-    def _came_back(self) -> None:
-        if self._away:
-            self._away = False
-            self._fallback.set(0)
-            _log.info("limits are held together with the other gateways again")
-
-    def _say_alone(self) -> None:
-        """Once: LORAFLEET_GATEWAY_REDIS_URL names no server."""
-        if not self._alone_said:
-            self._alone_said = True
-            self._fallback.set(1)
-            _log.warning("limits are held by this gateway's own share: no Redis is configured")
