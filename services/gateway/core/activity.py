@@ -42,8 +42,7 @@ class _Pool:
 
 class Activity:
     """A fold. Everything counts where it happens: a request in the pool that is asked first (its own, if nobody can be
-    asked), and what comes of it in the pool that serves it. Tokens of an answer that begins anew elsewhere count
-    again, because they were produced again."""
+    asked), and what comes of it in the pool that serves it. A token counts once, whichever replica it came from."""
 
     def __init__(self, gateway_id: str, policy: ActivityPolicy, now_s: float) -> None:
         self._gateway_id = gateway_id
