@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -161,6 +162,39 @@ async def test_a_connection_is_idle_that_owes_the_rest_of_a_body_which_was_refus
         assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 401 ")
         writer.write(b"x")
         await reader.read()
+
+
+async def test_a_body_that_is_no_http_is_told_so_in_the_envelope() -> None:
+    async with gateway_world() as world, connected(world) as (reader, writer):
+        head, _, _ = post(**{"transfer-encoding": "chunked"}).partition(b"\r\n\r\n")
+        writer.write(re.sub(rb"content-length: \d+\r\n", b"", head) + b"\r\n\r\nno size\r\n")
+        heard = await reader.read()
+        assert heard.startswith(b"HTTP/1.1 400 ")
+        assert heard.count(b'"code":"invalid_http"') == 1
+
+
+@pytest.mark.parametrize("cut", [1, 60, -30, -1])
+@pytest.mark.parametrize("sized", [True, False])
+async def test_who_would_rather_speak_another_protocol_is_understood_in_this_one(sized: bool, cut: int) -> None:
+    """Java's clients ask for HTTP/2 with each first request."""
+    asked = post(connection="Upgrade, HTTP2-Settings", upgrade="h2c")
+    if not sized:
+        head, _, content = asked.partition(b"\r\n\r\n")
+        head = re.sub(rb"content-length: \d+", b"transfer-encoding: chunked", head)
+        asked = b"%b\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (head, len(content), content)
+    async with gateway_world(says("a")) as world, connected(world) as connection:
+        reader, writer = connection
+        for _ in range(2):
+            writer.write(asked[:cut])
+            await asyncio.sleep(0)
+            writer.write(asked[cut:])
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")
+        await reader.readuntil(b"alive")
+        await reader.readexactly(1)
+        assert (await ask(connection)).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(

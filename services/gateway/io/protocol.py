@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from services.gateway.core import refusal
 from services.gateway.core.refusal import Refusal
 from services.gateway.io.line import EXTENSION, Line, Turn, line_of
+from services.gateway.io.upgrades import NoHttp, UpgradeAsked, framing, parser_of_the_rest
 from shared.runtime.bell import Bell
 
 _TO_BE_TOLD = 512
@@ -76,13 +77,30 @@ class PromptProtocol(HttpToolsProtocol):
             line_of(cycle.scope).make_room()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         if self._head_due is not None:
             self._head_bytes += len(data)
             if self._head_bytes > self.policy.largest_head_bytes:
                 self._turn_out(_head_too_large(self.policy.largest_head_bytes))
         elif not self._begun and self.timeout_keep_alive_task is None:
             self._is_idle()  # what came began no request: the end of a line, or of a body that was refused
+
+    def _parse(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except UpgradeAsked as asked:  # for HTTP/2, by Java's clients with each first request
+                self.parser = parser_of_the_rest(self)
+                data = framing(self.headers) + data[asked.args[0] :]
+            except NoHttp:
+                self.send_400_response("")
+                return
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():  # else its body is still to come
+            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         self._turn_out(refusal.bad_request("This is no HTTP request.", code="invalid_http"))
@@ -109,6 +127,11 @@ class PromptProtocol(HttpToolsProtocol):
     def _is_idle(self) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(self.policy.keep_alive_s, self.timeout_keep_alive_handler)
 
+    @property
+    def _body_is_coming(self) -> bool:
+        """Of the only request here, to which nothing was said."""
+        return len(self._begun) == 1 and self.cycle.more_body and not self.cycle.response_started
+
     def _head_is_over(self) -> None:
         due, self._head_due = self._head_due, None
         if due is not None:
@@ -124,7 +147,7 @@ class PromptProtocol(HttpToolsProtocol):
         """An answer to what is no whole request, and the end of the connection."""
         self._head_is_over()
         if not self.transport.is_closing():
-            if not self._begun:
+            if not self._begun or self._body_is_coming:
                 self.transport.write(_answer(why))
             self.transport.close()
 
