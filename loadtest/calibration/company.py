@@ -4,7 +4,7 @@ Alone, a request uses one processor after the other: client, gateway, bus and wo
 company they have not, and what it does to a first token is seen from outside in three ways. A request that comes while
 another replica computes, and has its own for itself, says by how much its way is longer. One with a long prompt that
 comes while others give long answers says by how much its steps are. And of a volley, requests sent at one moment, the
-first tokens say how long each holds up the next. The last two are sought by playing the same requests on the twin's own
+first tokens say how much they hold each other up. The last two are sought by playing the same requests on the twin's own
 way and steps until its first tokens come when the real ones came.
 """
 
@@ -85,7 +85,7 @@ def fit_line(volleys: Sequence[Sequence[Seen]], timing: Timing, shape: BatchShap
 
     if not volleys:
         return None
-    return _border(late, median(max(each.ttft_s or 0.0 for each in volley) for volley in volleys))
+    return _border(late, timing.gateway_s + timing.bus_s + timing.worker_s)
 
 
 def _computing(each: Seen, seen: Sequence[Seen]) -> set[str]:

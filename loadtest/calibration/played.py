@@ -30,12 +30,12 @@ def played_s(scene: Sequence[Seen], timing: Timing, shape: BatchShape, seed: int
     batches = {name: Batch(shape, timing.steps, agenda, on_step, draw) for name in names}
     for batch in batches.values():
         crowd.join(batch)
-    way = Way(timing, draw, lambda: sum(batch.computes for batch in batches.values()))
+    way = Way(timing, agenda, draw, lambda: sum(batch.computes for batch in batches.values()))
     asked = [sequence.Sequence(each.adapter, each.prompt_tokens, max(1, each.tokens)) for each in scene]
 
     def send(at: int) -> None:
         replica = scene[at].replica
-        agenda.at(way.due_s(agenda.now_s, replica), batches[replica].submit, asked[at])
+        way.send(replica, batches[replica].submit, asked[at])
 
     for at, each in enumerate(scene):
         agenda.at(each.sent_s, send, at)

@@ -49,7 +49,7 @@ class Gateway:
         self._around = around
         self._agenda = around.agenda
         self._routing, self._streams = around.scenario.routing, around.scenario.streams
-        self._way = Way(around.scenario.timing, around.draw, around.computing)
+        self._way = Way(around.scenario.timing, around.agenda, around.draw, around.computing)
         self._incarnations: dict[str, str] = {}
         """Of each replica, the one that reported last."""
         self._answered: dict[str, list[str]] = {}
@@ -145,7 +145,7 @@ class Gateway:
         )  # fmt: skip
         self.fleet.sends(choice.replica_id).sent(attempt.id, request.tokens)
         self.by_replica.setdefault(choice.replica_id, {})[request] = None
-        self._agenda.at(self._way.due_s(self._agenda.now_s, choice.replica_id), self._arrive, attempt)
+        self._way.send(choice.replica_id, self._arrive, attempt)
 
     def _arrive(self, attempt: Attempt) -> None:
         if attempt.request.attempt is not attempt:

@@ -77,11 +77,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     relay_s: float = 0.0003
     jitter_s: tuple[float, ...] = ()
     in_line: bool = False
-    """Requests pass a gateway, and then a worker, one after the other: those that come together wait for each other."""
+    """Requests that come together hold each other up on their way."""
     line_s: float | None = None
-    """Of requests that pass in line each begins its way so long after the one before it, and that is all that it waits
-    for others; None: it waits as long as `gateway_s` and `worker_s` say. Not all of these is work that holds up others,
-    and they share processors."""
+    """So much of a request's way, and no more than all of it, is work by turns: who comes together gets on together,
+    and all of them later. It is all that a request waits for others on its way. None: `gateway_s` and `worker_s` are
+    work, of one request after the other."""
     beside_s: float = 0.0
     """A request's way is so much longer for each replica that computes as it begins, since that takes a processor."""
     crowd_share: float = 0.0

@@ -35,7 +35,7 @@ class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def held_out(for_s: float) -> tuple[HeldOut, ...]:
-    """Each of so many seconds."""
+    """Each of so many seconds, and bursts three times as long: with less a handful of prompts decides their p95."""
     plain = TrafficShape(customers=CUSTOMERS, rate_per_s=6.0, for_s=for_s, lengths=_USUAL)
 
     def shape(seed: int, **changes: Any) -> TrafficShape:
@@ -43,7 +43,7 @@ def held_out(for_s: float) -> tuple[HeldOut, ...]:
 
     short = shape(11, rate_per_s=12.0, popularity=Uniform(), lengths=_SHORT)
     long = shape(12, rate_per_s=3.0, popularity=Zipf(s=1.5), lengths=_LONG)
-    bursts = shape(14, rate_per_s=5.0, lengths=_MIXED, arrivals=Bursts(cv=4.0))
+    bursts = shape(14, for_s=3 * for_s, rate_per_s=5.0, lengths=_MIXED, arrivals=Bursts(cv=4.0))
     return (
         HeldOut(name="short, uniform", shape=short),
         HeldOut(name="long, Zipf 1.5", shape=long),

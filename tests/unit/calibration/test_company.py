@@ -25,18 +25,19 @@ def _seen(at: int, sent_s: float, ttft_s: float, lasts_s: float = 0.0, tokens: i
     )  # fmt: skip
 
 
-def _volley(held_up_s: float) -> list[Seen]:
-    """Eight of one moment, each held up so long by the one before it, and none by a step."""
-    return [_seen(at, 0.0, WAY_S + at * held_up_s + STEP_S + PROMPT_S) for at in range(8)]
+def _volley(line_s: float) -> list[Seen]:
+    """Eight of one moment, who share so much work each by turns, and no steps."""
+    seen = [_seen(at, 0.0, WAY_S + 7 * line_s + STEP_S + PROMPT_S) for at in range(8)]
+    return [msgspec.structs.replace(each, replica=f"replica-{at}") for at, each in enumerate(seen)]
 
 
-def test_how_long_each_of_a_volley_holds_up_the_next_is_found() -> None:
-    assert fit_line([_volley(0.010)] * 3, TIMING, SHAPE) == pytest.approx(0.010, rel=0.01)
+def test_how_much_of_a_way_is_work_by_turns_is_found() -> None:
+    assert fit_line([_volley(0.0008)] * 3, TIMING, SHAPE) == pytest.approx(0.0008, rel=0.01)
 
 
 def test_a_volley_that_the_machine_disturbed_does_not_count_for_more_than_another() -> None:
-    disturbed = [msgspec.structs.replace(each, first_s=9.0) for each in _volley(0.010)]
-    assert fit_line([_volley(0.010)] * 3 + [disturbed], TIMING, SHAPE) == pytest.approx(0.010, rel=0.01)
+    disturbed = [msgspec.structs.replace(each, first_s=9.0) for each in _volley(0.0008)]
+    assert fit_line([_volley(0.0008)] * 3 + [disturbed], TIMING, SHAPE) == pytest.approx(0.0008, rel=0.01)
 
 
 def test_what_a_volley_waits_for_steps_is_no_line() -> None:
@@ -45,17 +46,21 @@ def test_what_a_volley_waits_for_steps_is_no_line() -> None:
     assert fit_line([[_seen(at, 0.0, WAY_S + 0.050) for at in range(8)]], slow, SHAPE) == pytest.approx(0.0, abs=0.0001)
 
 
+def test_no_more_than_the_whole_way_is_work() -> None:
+    assert fit_line([_volley(0.010)], TIMING, SHAPE) == pytest.approx(TIMING.gateway_s, rel=0.01)
+
+
 def test_without_a_volley_nothing_is_known() -> None:
     assert fit_line([], TIMING, SHAPE) is None
 
 
 def test_volleys_of_several_sizes_agree_on_one_line() -> None:
-    timing = msgspec.structs.replace(TIMING, line_s=0.003)
+    timing = msgspec.structs.replace(TIMING, line_s=0.0006)
     volleys = []
     for size, count in ((2, 8), (40, 8), (100, 4)) * 3:
         asked = [msgspec.structs.replace(_seen(at, 0.0, 0.0), prompt_tokens=size) for at in range(count)]
         volleys.append(_as_played(asked, timing, seed=len(volleys)))
-    assert fit_line(volleys, TIMING, SHAPE) == pytest.approx(0.003, rel=0.15)
+    assert fit_line(volleys, TIMING, SHAPE) == pytest.approx(0.0006, rel=0.15)
 
 
 @pytest.mark.parametrize("crowd_share", [0.0, 0.6])

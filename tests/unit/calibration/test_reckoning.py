@@ -21,7 +21,7 @@ from loadtest.twin.timing import MeasuredTable
 from tests.unit.calibration.engines import CHUNK_TOKENS, KnownTimes, lone_of, seen_of
 
 TIMES = KnownTimes()
-LINE_S, BESIDE_S = 0.020, 0.006
+LINE_S, BESIDE_S = 0.0012, 0.006
 HOPS_S = {"disk": 0.020, "ram": 0.010, "gpu": 0.030}
 BATCH = BatchShape(max_rows=8, chunk_tokens=CHUNK_TOKENS, kv_tokens=9_999)
 
@@ -51,7 +51,7 @@ def _lone(at_s: float, held_up_s: float, replica: str, tokens: int = 1) -> Seen:
 
 
 def _volley() -> list[Seen]:
-    return [_lone(0.0, at * LINE_S, "replica-0") for at in range(8)]
+    return [_lone(0.0, 7 * LINE_S, f"replica-{at}") for at in range(8)]
 
 
 def _beside() -> list[Seen]:

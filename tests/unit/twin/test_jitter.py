@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 import msgspec
 import pytest
 
+from loadtest.twin.agenda import Agenda
 from loadtest.twin.scenario import PoolShape, Scenario
 from loadtest.twin.timing import StepTable, Timing
 from loadtest.twin.twin import Twin
@@ -28,6 +30,19 @@ def _ttfts_s(timing: Timing, apart_s: float, count: int = 200, tokens: int = 1) 
     return [each.ttft_s or 0.0 for each in requests]
 
 
+def _arrivals_s(timing: Timing, sent_s: Sequence[float], computing: Callable[[], int] = lambda: 0) -> list[float]:
+    agenda, arrived_s = Agenda(), dict.fromkeys(range(len(sent_s)), 0.0)
+    way = Way(timing, agenda, random.Random(0), computing)
+
+    def arrive(at: int) -> None:
+        arrived_s[at] = agenda.now_s
+
+    for at, each_s in enumerate(sent_s):
+        agenda.at(each_s, way.send, "r1", arrive, at)
+    agenda.run(60.0)
+    return list(arrived_s.values())
+
+
 def test_requests_scatter_around_the_same_mean() -> None:
     steady_s, unsteady_s = _ttfts_s(STEADY, 0.1), _ttfts_s(UNSTEADY, 0.1)
     assert max(steady_s) - min(steady_s) < 0.001
@@ -43,9 +58,8 @@ def test_none_overtakes_another() -> None:
 
 def test_none_overtakes_another_that_was_held_up_beside_who_computed() -> None:
     computing = iter([5, 0, 0])
-    way = Way(msgspec.structs.replace(STEADY, beside_s=0.007), random.Random(0), lambda: next(computing))
-    due_s = [way.due_s(sent_s, "r1") for sent_s in (0.0, 0.001, 0.1)]
-    assert due_s == pytest.approx([0.045, 0.045, 0.110])
+    slower = msgspec.structs.replace(STEADY, beside_s=0.007)
+    assert _arrivals_s(slower, (0.0, 0.001, 0.1), lambda: next(computing)) == pytest.approx([0.045, 0.045, 0.110])
 
 
 def test_requests_that_come_together_wait_for_each_other_where_they_pass_in_line() -> None:
@@ -56,20 +70,28 @@ def test_requests_that_come_together_wait_for_each_other_where_they_pass_in_line
     assert max(together_s) - min(together_s) > 18 * 0.010
 
 
-def test_how_long_a_request_holds_up_the_next_need_not_be_what_its_gateway_takes() -> None:
-    in_line = msgspec.structs.replace(STEADY, in_line=True)
-    held_up = msgspec.structs.replace(in_line, line_s=0.025)
-    assert _ttfts_s(held_up, 0.1) == pytest.approx(_ttfts_s(STEADY, 0.1))
-    first_s, *_, last_s = _ttfts_s(held_up, 0.0, count=20)
-    assert last_s == pytest.approx(first_s + 19 * 0.025)
-    at_once_s = _ttfts_s(msgspec.structs.replace(in_line, line_s=0.0), 0.0, count=20)
-    assert max(at_once_s) == pytest.approx(min(at_once_s))
+def test_who_comes_together_gets_on_together_where_it_was_measured_how_they_hold_each_other_up() -> None:
+    measured = msgspec.structs.replace(STEADY, worker_s=0.020, in_line=True, line_s=0.004)
+    assert _arrivals_s(measured, (0.0, 1.0)) == pytest.approx([0.030, 1.030])
+    assert _arrivals_s(measured, (0.0,) * 4) == pytest.approx([0.026 + 4 * 0.004] * 4)
+    # Each has half of the processor while both are there: 2 ms alone, 2 x 2 ms shared, and 2 ms alone again.
+    assert _arrivals_s(measured, (0.0, 0.002)) == pytest.approx([0.026 + 0.006, 0.026 + 0.008])
+    nothing = msgspec.structs.replace(measured, line_s=0.0)
+    assert _arrivals_s(nothing, (0.0,) * 4) == pytest.approx([0.030] * 4)
 
 
-def test_where_it_was_measured_how_they_hold_each_other_up_nothing_else_of_the_way_does() -> None:
-    slow_worker = msgspec.structs.replace(STEADY, worker_s=0.020, in_line=True, line_s=0.001)
-    way = Way(slow_worker, random.Random(0), lambda: 0)
-    assert [way.due_s(0.0, "r1") for _ in range(4)] == pytest.approx([0.030, 0.031, 0.032, 0.033])
+def test_no_more_of_a_way_is_shared_than_there_is() -> None:
+    too_long = msgspec.structs.replace(STEADY, in_line=True, line_s=0.025)
+    assert _arrivals_s(too_long, (0.0,)) == pytest.approx([0.010])
+    assert _arrivals_s(too_long, (0.0, 0.0)) == pytest.approx([0.020, 0.020])
+
+
+def test_a_stream_of_requests_shares_without_end_and_in_order() -> None:
+    measured = msgspec.structs.replace(STEADY, in_line=True, line_s=0.004)
+    sent_s = tuple(0.003 * at for at in range(50))
+    arrived_s = _arrivals_s(measured, sent_s)
+    assert arrived_s == sorted(arrived_s)
+    assert arrived_s[-1] == pytest.approx(0.006 + 50 * 0.004)
 
 
 def test_the_way_is_longer_for_each_replica_that_computes() -> None:
