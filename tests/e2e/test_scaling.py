@@ -35,7 +35,8 @@ TWO_OR_MORE_EACH = range(6, 13)
 
 @pytest.fixture(scope="module")
 def growing(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryFleet]:
-    """Replicas without a model, whose steps take as long as those of a large one: only then are two cores enough."""
+    """Replicas without a model, whose steps take as long as those of a large one: only then are two cores enough. Who
+    asks would rather wait for a new replica than come again later."""
     brief = {"DOWN_COOLDOWN_S": "6", "DOWN_STEP_S": "2", "PANIC_S": "5", "AVERAGE_S": "5"}
     with temporary_fleet(
         tmp_path_factory.mktemp("scaling"),
@@ -45,6 +46,7 @@ def growing(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         autoscale="1..4",
         engine="timed",
         max_rows=str(ROWS),
+        gateway_shed_late="false",
         **{f"autoscaler_{name.lower()}": value for name, value in brief.items()},
     ) as running:
         yield running
