@@ -4,8 +4,8 @@ Alone, a request uses one processor after the other: client, gateway, bus and wo
 company they have not, and what it does to a first token is seen from outside in three ways. A request that comes while
 another replica computes, and has its own for itself, says by how much its way is longer. One with a long prompt that
 comes while others give long answers says by how much its steps are. And of a volley, requests sent at one moment, the
-first tokens say how much they hold each other up. The last two are sought by playing the same requests on the twin's own
-way and steps until its first tokens come when the real ones came.
+first tokens say how much they hold each other up. The last two are sought by playing the same requests on the
+twin's own way and steps until its first tokens come when the real ones came.
 """
 
 from __future__ import annotations
