@@ -104,6 +104,8 @@ def test_parts_are_joined_and_developer_is_system() -> None:
 
 def test_one_stop_may_be_a_string() -> None:
     assert accepted(stop="END").sampling.stop == ("END",)
+    assert accepted(stop="x" * 4_096).sampling.stop == ("x" * 4_096,)
+    assert refused(stop="x" * 5_000).message == "`stop` may hold strings of at most 4096 characters, not of 5000."
 
 
 def test_max_completion_tokens_is_the_newer_name() -> None:
@@ -196,6 +198,7 @@ def test_a_wrong_message_is_named(message: object, param: str) -> None:
         ("tools", {}), ("tool_choice", "any"), ("tool_choice", "required"), ("tool_choice", 5),
         ("response_format", "json"),
         ("stop", 5), ("stop", [5]), ("stop", ""), ("stop", [""]), ("stop", ["a", "b", "c", "d", "e"]),
+        ("stop", "x" * 4_097), ("stop", ["a", "x" * (1 << 20)]),
         ("seed", 1.5), ("seed", "x"), ("seed", 1 << 63), ("seed", True),
         ("stream", "yes"), ("stream", 1), ("stream_options", 5),
     ],

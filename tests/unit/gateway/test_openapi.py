@@ -49,7 +49,7 @@ _BODIES: list[tuple[str, dict[str, Any]]] = [
         {"response_format": SCHEMA, "tools": [TOOL]},
         {"response_format": SCHEMA, "tools": [TOOL], "tool_choice": "none"},
         {"logit_bias": {"x": 1}}, {"logit_bias": {"1": 101}}, {"modalities": ["text"]}, {"function_call": "none"},
-        {"stop": ["a"] * 5},
+        {"stop": ["a"] * 5}, {"stop": "x" * 4_097}, {"stop": ["x" * 4_096]},
     )),
     *(("/v1/chat/completions", {**CHAT, "messages": [*HELLO, message]}) for message in (
         {"role": "assistant", "tool_calls": [CALL]}, {"role": "assistant", "content": None, "tool_calls": [CALL]},

@@ -10,15 +10,7 @@ import msgspec
 from services.gateway.core.fields import Defect, flag, integer, read_body, refuse_all_but, required
 from services.gateway.core.openai.formats import read_format, schema_text
 from services.gateway.core.openai.messages import read_messages
-from services.gateway.core.openai.sampling import (
-    read_include_usage,
-    read_max_tokens,
-    read_model,
-    read_n,
-    read_sampling,
-    read_seed,
-    read_session,
-)
+from services.gateway.core.openai.sampling import read_max_tokens, read_sampling, read_shared
 from services.gateway.core.openai.tools import Wanted, read_tools
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.wish import Prompt, Wish
@@ -42,21 +34,12 @@ def parse(body: bytes) -> Wish | Refusal:
 
 
 def _read(fields: dict[str, Any]) -> Wish:
-    model = read_model(fields)
+    shared = read_shared(fields)
     messages = read_messages(required(fields, "messages"))
     refuse_all_but(NOT_SERVED, fields)
-    stream = flag(fields, "stream", "stream")
     wanted = read_tools(fields)
-    return Wish(
-        model=model,
-        prompts=(Prompt(messages=messages),),
-        n=read_n(fields),
-        sampling=_sampling(fields, wanted),
-        seed=read_seed(fields.get("seed")),
-        stream=stream,
-        include_usage=read_include_usage(fields, stream),
-        tools=wanted.tools,
-        session=read_session(fields),
+    return msgspec.structs.replace(
+        shared, prompts=(Prompt(messages=messages),), sampling=_sampling(fields, wanted), tools=wanted.tools
     )
 
 

@@ -6,10 +6,12 @@ import re
 from typing import Any
 
 from services.gateway.core.fields import Defect, flag, integer, is_integer, mapping, number, required, shown
+from services.gateway.core.wish import Wish
 from shared.messages.generation import Sampling
 
 MOST_CHOICES = 16
 MOST_STOPS = 4
+LONGEST_STOP_CHARS = 4_096
 MOST_BIASED = 1_024
 LARGEST_BIAS = 100.0
 LARGEST_TOKENS = (1 << 31) - 1
@@ -18,8 +20,17 @@ _INT64 = 1 << 63
 _TOKEN_ID = re.compile(TOKEN_ID_PATTERN, re.ASCII)
 
 
+def read_shared(fields: dict[str, Any]) -> Wish:
+    """Without its prompts and how they are sampled. Raises Defect, as all of these do."""
+    model, stream = _model(fields), flag(fields, "stream", "stream")
+    return Wish(
+        model=model, prompts=(), n=integer(fields, "n", 1, MOST_CHOICES) or 1, seed=_seed(fields.get("seed")),
+        stream=stream, include_usage=_include_usage(fields, stream), session=_session(fields),
+    )  # fmt: skip
+
+
 def read_sampling(fields: dict[str, Any], max_tokens: int | None) -> Sampling:
-    """Without the seed. Raises Defect, as all of these do."""
+    """Without the seed."""
     return Sampling(
         seed=0,
         max_tokens=max_tokens,
@@ -32,17 +43,6 @@ def read_sampling(fields: dict[str, Any], max_tokens: int | None) -> Sampling:
     )
 
 
-def read_model(fields: dict[str, Any]) -> str:
-    model = required(fields, "model")
-    if not isinstance(model, str) or not model:
-        raise Defect(f"`model` must be a non-empty string, not {shown(model)}.", "model", "invalid_type")
-    return model
-
-
-def read_n(fields: dict[str, Any]) -> int:
-    return integer(fields, "n", 1, MOST_CHOICES) or 1
-
-
 def read_max_tokens(fields: dict[str, Any], name: str) -> int | None:
     if name not in fields:
         return None
@@ -52,7 +52,14 @@ def read_max_tokens(fields: dict[str, Any], name: str) -> int | None:
     return min(int(value), LARGEST_TOKENS)
 
 
-def read_seed(value: Any) -> int | None:
+def _model(fields: dict[str, Any]) -> str:
+    model = required(fields, "model")
+    if not isinstance(model, str) or not model:
+        raise Defect(f"`model` must be a non-empty string, not {shown(model)}.", "model", "invalid_type")
+    return model
+
+
+def _seed(value: Any) -> int | None:
     if value is None:
         return None
     if not is_integer(value) or not -_INT64 <= value < _INT64:
@@ -60,7 +67,7 @@ def read_seed(value: Any) -> int | None:
     return int(value) % _INT64
 
 
-def read_include_usage(fields: dict[str, Any], stream: bool) -> bool:
+def _include_usage(fields: dict[str, Any], stream: bool) -> bool:
     if (options := fields.get("stream_options")) is None:
         return False
     mapping(options, "stream_options")
@@ -69,7 +76,7 @@ def read_include_usage(fields: dict[str, Any], stream: bool) -> bool:
     return flag(options, "include_usage", "stream_options.include_usage")
 
 
-def read_session(fields: dict[str, Any]) -> str | None:
+def _session(fields: dict[str, Any]) -> str | None:
     """`user` is believed to name a session, and nothing else."""
     return user if isinstance(user := fields.get("user"), str) and user else None
 
@@ -87,6 +94,9 @@ def _stop(value: Any) -> tuple[str, ...]:
         raise Defect("`stop` must be a non-empty string or a list of them.", "stop", "invalid_type")
     if len(stops) > MOST_STOPS:
         raise Defect(f"`stop` may hold at most {MOST_STOPS} strings, not {len(stops)}.", "stop", "invalid_value")
+    if (longest := max(map(len, stops), default=0)) > LONGEST_STOP_CHARS:
+        message = f"`stop` may hold strings of at most {LONGEST_STOP_CHARS} characters, not of {longest}."
+        raise Defect(message, "stop", "invalid_value")
     return tuple(stops)
 
 

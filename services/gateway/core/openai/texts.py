@@ -8,16 +8,7 @@ from typing import Any
 import msgspec
 
 from services.gateway.core.fields import Defect, flag, integer, is_integer, read_body, refuse_all_but, required, shown
-from services.gateway.core.openai.sampling import (
-    LARGEST_TOKENS,
-    read_include_usage,
-    read_max_tokens,
-    read_model,
-    read_n,
-    read_sampling,
-    read_seed,
-    read_session,
-)
+from services.gateway.core.openai.sampling import LARGEST_TOKENS, read_max_tokens, read_sampling, read_shared
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.wish import Prompt, Wish
 
@@ -36,27 +27,18 @@ def parse(body: bytes) -> Wish | Refusal:
 
 
 def _read(fields: dict[str, Any]) -> Wish:
-    model = read_model(fields)
+    shared = read_shared(fields)
     prompts = _prompts(required(fields, "prompt"))
     refuse_all_but(NOT_SERVED, fields)
-    stream, n = flag(fields, "stream", "stream"), read_n(fields)
-    _refuse_best_of(fields, n)
-    if n * len(prompts) > MOST_ANSWERS:
-        message = f"At most {MOST_ANSWERS} answers may be asked for at once, not {n * len(prompts)}."
+    _refuse_best_of(fields, shared.n)
+    if (answers := shared.n * len(prompts)) > MOST_ANSWERS:
+        message = f"At most {MOST_ANSWERS} answers may be asked for at once, not {answers}."
         raise Defect(message, "prompt", "invalid_value")
     sampling = read_sampling(fields, read_max_tokens(fields, "max_tokens") or DEFAULT_TOKENS)
-    top = integer(fields, "logprobs", 0, MOST_TOP_LOGPROBS)
-    return Wish(
-        model=model,
-        prompts=prompts,
-        n=n,
-        sampling=sampling if top is None else msgspec.structs.replace(sampling, top_logprobs=top),
-        seed=read_seed(fields.get("seed")),
-        stream=stream,
-        include_usage=read_include_usage(fields, stream),
-        echo=_echo(fields, prompts, top),
-        is_text=True,
-        session=read_session(fields),
+    if (top := integer(fields, "logprobs", 0, MOST_TOP_LOGPROBS)) is not None:
+        sampling = msgspec.structs.replace(sampling, top_logprobs=top)
+    return msgspec.structs.replace(
+        shared, prompts=prompts, sampling=sampling, echo=_echo(fields, prompts, top), is_text=True
     )
 
 

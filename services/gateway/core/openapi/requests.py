@@ -24,6 +24,7 @@ from services.gateway.core.openapi.schemas import (
 _FLAG: Schema = {"type": "boolean"}
 _OBJECT: Schema = {"type": "object"}
 _SOME_TEXT: Schema = {"type": "string", "minLength": 1}
+_STOP: Schema = {**_SOME_TEXT, "maxLength": sampling.LONGEST_STOP_CHARS}
 _NAME: Schema = {"type": "string", "pattern": tools.NAME_PATTERN}
 _NAMED_FUNCTION = record({"type": one_of("function"), "function": record({"name": _NAME})})
 _TOKEN_IDS = array(integer(0, sampling.LARGEST_TOKENS), minItems=1)
@@ -33,7 +34,7 @@ _SHARED: dict[str, Schema] = {
     "max_tokens": integer(1),
     "temperature": number(0, 2),
     "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-    "stop": any_of(_SOME_TEXT, array(_SOME_TEXT, maxItems=sampling.MOST_STOPS)),
+    "stop": any_of(_STOP, array(_STOP, maxItems=sampling.MOST_STOPS)),
     "seed": integer(-(1 << 63), (1 << 63) - 1),
     "frequency_penalty": number(-2, 2),
     "presence_penalty": number(-2, 2),
