@@ -12,7 +12,7 @@ from services.gateway.core.allowance import Demand, Denial, NeedsLease, Pass
 from services.gateway.core.completion import Heading
 from services.gateway.core.directory import Caller, Listed, Target
 from services.gateway.core.fleet import AHEAD_AT_ONCE
-from services.gateway.core.openai.fitting import misfit
+from services.gateway.core.openai.fitting import misfit, outsized
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.wish import Part, Wish, estimated_tokens
 from services.gateway.exchange import Admitted, Terms
@@ -61,7 +61,7 @@ class Gateway:
         target = self._directory.resolve(caller, wish, self._following.current)
         if isinstance(target, Refusal):
             return target
-        if (unfit := misfit(wish, target)) is not None:
+        if (unfit := misfit(wish, target) or outsized(wish, caller.limited)) is not None:
             return unfit
         parts = wish.parts(self._draws.seed())
         records = [self._record(caller, wish, target, request_id, part) for part in parts]

@@ -136,6 +136,7 @@ async def test_streams_are_counted_over_gateways_and_free_when_they_end(valkey: 
         running = [asyncio.create_task(first.post()), asyncio.create_task(second.post())]
         asked = [await replica.asked.get() for _ in running]
         assert (await first.post()).status_code == (await second.post()).status_code == 429
+        assert (await first.post(n=3)).status_code == 400, "there will never be three"
         await complete(replica, asked[0])
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         await world.clock.advance(TURN_S)

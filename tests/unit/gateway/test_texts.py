@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.gateway.core.allowance import Subject
 from services.gateway.core.directory import Target
-from services.gateway.core.openai.fitting import misfit
+from services.gateway.core.openai.fitting import misfit, outsized
 from services.gateway.core.openai.texts import parse
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.wish import Prompt, Tools, Wish
+from shared.messages.desired import Limits
 from shared.messages.generation import Sampling
 
 
@@ -120,3 +122,17 @@ def test_tools_need_a_base_whose_calls_can_be_read() -> None:
         assert refusal is not None
         assert (refusal.status, refusal.param, refusal.code) == (400, "tools", "unsupported_parameter")
     assert misfit(wish, target(tool_parser="hermes")) is None
+
+
+def test_more_answers_than_streams_are_refused_by_the_field_that_asks_for_them() -> None:
+    limited = (
+        Subject(name="tenant acme", limits=Limits(requests_per_min=1)), Subject(name="key k1", limits=Limits(streams=3))
+    )  # fmt: skip
+    assert outsized(accepted(prompt=["a", "b", "c"]), limited) is None
+    refusal = outsized(accepted(n=4), limited)
+    assert refusal is not None
+    assert (refusal.status, refusal.param, refusal.heals) == (400, "n", False)
+    assert refusal.message == "`n` asks for 4 answers, and key k1 may have 3 streams at once."
+    refusal = outsized(accepted(prompt=["a"] * 4), limited)
+    assert refusal is not None
+    assert refusal.param == "prompt"
