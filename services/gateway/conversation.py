@@ -60,7 +60,7 @@ class Conversation:
         began_s = record.began_s
         stream = Stream(
             request_id=record.call_id, began_s=began_s, since_s=began_s, adapter=target.adapter,
-            prompt_field=wish.prompt_field,
+            asked_by=wish.asked_by,
         )  # fmt: skip
         self.stream = deadline.with_deadline(stream, wish.timeout_s, whole=not wish.stream)
         self._heard_s = began_s

@@ -101,7 +101,8 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The replica will not run it. `code` is one of REFUSALS; `elsewhere` says whether another replica
-    of the pool may be asked; `retry_after_s` is honest or None."""
+    of the pool may be asked; `retry_after_s` is honest or None. `about` is the field at fault, of GenerateRequest or of
+    its sampling, with "prompt" for all that makes one; "": not said."""
 
     request_id: str
     replica_id: str
@@ -109,6 +110,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     message: str
     elsewhere: bool
     retry_after_s: float | None = None
+    about: str = ""
 
 
 REFUSALS = (

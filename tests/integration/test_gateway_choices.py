@@ -300,13 +300,16 @@ async def test_what_a_replica_is_asked() -> None:
 
 async def test_what_the_engine_cannot_do_is_a_400_in_its_words() -> None:
     async def cannot(replica: ScriptedReplica, request: GenerateRequest) -> None:
+        replica.blames = "json_schema"
         await replica.refuse(request, "invalid_request", elsewhere=False, message="This engine follows no schema.")
 
     async with gateway_world(cannot) as world:
         for n in (1, 2):
             response = await post(world, response_format={"type": "json_object"}, n=n)
-            assert (response.status_code, response.json()["error"]["message"]) == (
+            error = response.json()["error"]
+            assert (response.status_code, error["param"], error["message"]) == (
                 400,
+                "response_format",
                 "This engine follows no schema.",
             )
 

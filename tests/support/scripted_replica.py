@@ -43,6 +43,7 @@ class ScriptedReplica:
         self.wall_s = 0.0
         self.tokens_in_flight = 0
         self.ready = True
+        self.blames = ""
         self._bus = bus
         self._script = script
         self._sequence = 0
@@ -114,7 +115,7 @@ class ScriptedReplica:
     ) -> None:
         refused = Refused(
             request_id=request.request_id, replica_id=self.replica_id, code=code, message=message, elsewhere=elsewhere,
-            retry_after_s=after_s,
+            retry_after_s=after_s, about=self.blames,
         )  # fmt: skip
         await self._answer(request, refused)
 

@@ -96,9 +96,23 @@ _ABOUT_WEIGHTS = {
 """What customers read instead of a replica's words, which name its folders and the store's objects."""
 
 
-def of_replica(refused: Refused, prompt_field: str = "messages") -> Refusal:
-    """What a replica's last word becomes at the door. `prompt_field` is the field that holds what it was asked."""
-    return _for_customers(_in_the_replicas_words(refused, prompt_field))
+class AskedBy(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of the client's body that hold what a replica knows by other names."""
+
+    prompt: str = "messages"
+    json_schema: str = "response_format"
+
+    def field(self, about: str) -> str | None:
+        """`about` is a name in GenerateRequest; "" is none."""
+        return {"prompt": self.prompt, "json_schema": self.json_schema}.get(about, about) or None
+
+
+CHAT = AskedBy()
+
+
+def of_replica(refused: Refused, asked_by: AskedBy = CHAT) -> Refusal:
+    """What a replica's last word becomes at the door."""
+    return _for_customers(_in_the_replicas_words(refused, asked_by))
 
 
 def nobody(reason: str, code: str, retry_after_s: float | None) -> Refusal:
@@ -117,11 +131,11 @@ def _for_customers(why: Refusal) -> Refusal:
     return why
 
 
-def _in_the_replicas_words(refused: Refused, prompt_field: str) -> Refusal:
+def _in_the_replicas_words(refused: Refused, asked_by: AskedBy) -> Refusal:
     if refused.code == "context_length_exceeded":
-        return bad_request(refused.message, param=prompt_field, code=refused.code)
+        return bad_request(refused.message, param=asked_by.prompt, code=refused.code)
     if refused.code == "invalid_request":
-        return bad_request(refused.message, code=refused.code)
+        return bad_request(refused.message, param=asked_by.field(refused.about), code=refused.code)
     if refused.code == "adapter_failed":
         return failed(refused.message, code=refused.code)
     return unavailable(refused.message, code=refused.code, retry_after_s=refused.retry_after_s)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from services.gateway.core.refusal import Refusal
+from services.gateway.core.refusal import CHAT, AskedBy, Refusal
 from shared.messages.generation import Accepted, Finish, TokenChunk, TokenLogprob
 from shared.messages.identity import AdapterKey
 
@@ -42,11 +42,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     `next_position` that of the next token, whoever produces it; `shown` whether a token of this request has left for
     the client; `early` what came before Accepted did; `dead` the replicas that were lost while they worked on it;
     `trouble` why the last attempt came to nothing; `due_s` when the client gives up that has no first token, or with
-    `whole` no whole answer; `prompt_field` the field of the client's body that is at fault if the prompt is."""
+    `whole` no whole answer; `asked_by` the fields of the client's body that hold the prompt and its schema."""
 
     request_id: str
     began_s: float
-    prompt_field: str = "messages"
+    asked_by: AskedBy = CHAT
     adapter: AdapterKey | None = None
     phase: Phase = Phase.CHOOSING
     attempt: int = 0

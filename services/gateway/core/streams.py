@@ -48,6 +48,11 @@ def queued(stream: Stream, message: Queued, now_s: float) -> Step:
     return heard, ()
 
 
+def asked_again(stream: Stream, now_s: float) -> Stream:
+    """The same question went to the same replica once more: what it has to say has as long to come as before."""
+    return msgspec.structs.replace(stream, since_s=now_s)
+
+
 def accepted(stream: Stream, message: Accepted, policy: StreamPolicy, now_s: float) -> Step:
     """The response may begin, unless it has long begun; chunks that overtook this answer follow at once."""
     if message.request_id != stream.bus_id or stream.phase not in (Phase.ASKED, Phase.QUEUED):
@@ -69,7 +74,7 @@ def refused(stream: Stream, message: Refused, policy: StreamPolicy, now_s: float
     """Also after Accepted, as long as this replica has produced no token."""
     if message.request_id != stream.bus_id or stream.phase in (Phase.CHOOSING, Phase.STREAMING, Phase.DONE):
         return stream, ()
-    why = refusal.of_replica(message, stream.prompt_field)
+    why = refusal.of_replica(message, stream.asked_by)
     if not message.elsewhere:
         return fail(stream, why)
     remembered = msgspec.structs.replace(stream, last_refusal=refusal.sooner(stream.last_refusal, why))

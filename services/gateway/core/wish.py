@@ -7,11 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from services.gateway.core.question import Strategy
+from services.gateway.core.refusal import CHAT, AskedBy
 from shared.messages.generation import ChatMessage, Sampling
 
 CHARACTERS_PER_TOKEN = 4
 UNKNOWN_ANSWER_TOKENS = 1_024
 SEEDS = 1 << 63
+_TEXT = AskedBy(prompt="prompt")
+_FORCED = AskedBy(json_schema="tools")
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +72,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
 
     @property
-    def prompt_field(self) -> str:
-        """The field of the body that `prompts` came in."""
-        return "prompt" if self.is_text else "messages"
+    def asked_by(self) -> AskedBy:
+        """The fields of the body that `prompts` and the schema of the sampling came in."""
+        if self.is_text:
+            return _TEXT
+        return _FORCED if self.tools is not None and self.tools.forced is not None else CHAT
 
     @property
     def choices(self) -> int:

@@ -19,12 +19,14 @@ LEAST_WAIT = 0.25
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """`code` is one of generation.REFUSALS; `reason` is the sentence that the client reads."""
+    """`code` is one of generation.REFUSALS; `reason` is the sentence that the client reads; `about` the field of the
+    request that is at fault, if one is."""
 
     code: str
     reason: str
     elsewhere: bool
     retry_after_s: float | None = None
+    about: str = ""
 
 
 class Door(msgspec.Struct, frozen=True, kw_only=True):

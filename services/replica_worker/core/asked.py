@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from shared.messages.generation import GenerateRequest
 
 MOST_TOP_LOGPROBS = 20
 """As OpenAI allows."""
 
 
-def objection(request: GenerateRequest, vocabulary_size: int) -> str | None:
-    """Why it cannot be done, in one sentence; None: it can."""
+class Objection(msgspec.Struct, frozen=True, kw_only=True):
+    """`reason` in one sentence, `about` the field at fault."""
+
+    about: str
+    reason: str
+
+
+def objection(request: GenerateRequest, vocabulary_size: int) -> Objection | None:
+    """Why it cannot be done; None: it can."""
     sampling = request.sampling
     if not (request.messages or request.prompt or request.prompt_token_ids):
-        return "There are no messages and no prompt."
+        return Objection(about="prompt", reason="There are no messages and no prompt.")
     if (outside := _outside(request.prompt_token_ids, vocabulary_size)) is not None:
-        return f"The prompt has token {outside}, which is outside this model's vocabulary of {vocabulary_size}."
+        reason = f"The prompt has token {outside}, which is outside this model's vocabulary of {vocabulary_size}."
+        return Objection(about="prompt", reason=reason)
     if (outside := _outside(sampling.logit_bias, vocabulary_size)) is not None:
-        return f"logit_bias names token {outside}, which is outside this model's vocabulary of {vocabulary_size}."
+        reason = f"logit_bias names token {outside}, which is outside this model's vocabulary of {vocabulary_size}."
+        return Objection(about="logit_bias", reason=reason)
     if not 0 <= (sampling.top_logprobs or 0) <= MOST_TOP_LOGPROBS:
-        return f"top_logprobs is {sampling.top_logprobs}, which is outside 0 to {MOST_TOP_LOGPROBS}."
+        reason = f"top_logprobs is {sampling.top_logprobs}, which is outside 0 to {MOST_TOP_LOGPROBS}."
+        return Objection(about="top_logprobs", reason=reason)
     return None
 
 

@@ -147,21 +147,21 @@ class Admission:
             raise RefusedHere(refusal_of(error)) from error
 
     async def _prompt(self, request: GenerateRequest) -> list[int]:
-        if (why := objection(request, self._by.watch.info.vocabulary_size)) is not None:
-            raise RefusedHere(Refusal(code="invalid_request", reason=why, elsewhere=False))
+        if (found := objection(request, self._by.watch.info.vocabulary_size)) is not None:
+            raise RefusedHere(Refusal(code="invalid_request", reason=found.reason, elsewhere=False, about=found.about))
         try:
             prompt = await encode(self._by.tokenizer, request)
         except ChatUnusable as error:
-            raise RefusedHere(_invalid(str(error))) from error
+            raise RefusedHere(_invalid(str(error), "prompt")) from error
         if not prompt:
-            raise RefusedHere(_invalid("the prompt has no tokens"))
+            raise RefusedHere(_invalid("the prompt has no tokens", "prompt"))
         return prompt
 
     async def _grammar(self, json_schema: str) -> Grammar | None:
         try:
             return await self._by.watch.engine.understand(json_schema) if json_schema else None
         except GrammarUnusable as error:
-            raise RefusedHere(_invalid(str(error))) from error
+            raise RefusedHere(_invalid(str(error), "json_schema")) from error
 
     def _text(self, request: GenerateRequest) -> AnswerText:
         try:
@@ -181,5 +181,5 @@ def _unavailable(reason: str, retry_after_s: float | None) -> Refusal:
     return Refusal(code="adapter_unavailable", reason=f"{reason}.", elsewhere=True, retry_after_s=retry_after_s)
 
 
-def _invalid(reason: str) -> Refusal:
-    return Refusal(code="invalid_request", reason=f"{reason[:1].upper()}{reason[1:]}.", elsewhere=False)
+def _invalid(reason: str, about: str = "") -> Refusal:
+    return Refusal(code="invalid_request", reason=f"{reason[:1].upper()}{reason[1:]}.", elsewhere=False, about=about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from services.replica_worker.core.admission import Refusal
+from services.replica_worker.core.answered import Answered
 from services.replica_worker.means import Means
 from services.replica_worker.requests.running import Running
 from shared.bus.port import BusUnavailable
@@ -24,6 +25,16 @@ class Answers:
         self._clock = means.clock
         self._identity = means.identity
         self._frames = means.frames
+        self._answered = Answered()
+
+    async def again(self, request: GenerateRequest) -> bool:
+        """Whether this very request was answered before; it is told the same once more then, and the number of the
+        last frame, since those may be lost as well."""
+        if (word := self._answered.word_on(request.request_id)) is None:
+            return False
+        self._frames.book.remind(request.gateway_id, self._clock.now_s())
+        await self._send(request, word)
+        return True
 
     async def queued(self, request: GenerateRequest) -> None:
         answer = Queued(
@@ -48,6 +59,7 @@ class Answers:
             digest=request.digest,
         )
         await self._send(request, answer)
+        self._answered.note(answer)
 
     async def refused(self, running: Running, refusal: Refusal) -> None:
         request = running.request
@@ -61,8 +73,10 @@ class Answers:
             message=refusal.reason,
             elsewhere=refusal.elsewhere,
             retry_after_s=refusal.retry_after_s,
+            about=refusal.about,
         )
         await self._send(request, answer)
+        self._answered.note(answer)
 
     def write(self, chunks: Iterable[tuple[Running, TokenChunk]]) -> None:
         """The chunks of one step, or one that ends a request."""

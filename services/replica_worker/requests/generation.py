@@ -37,9 +37,11 @@ class Generation:
     async def on_generate(self, request: GenerateRequest, ids: Ids) -> None:
         running = Running(request=request, arrived_at_s=self._by.clock.now_s())
         self._gateways.hear(request.gateway_id)
+        if await self._answers.again(request):
+            return
         await self._answers.queued(request)
         if self._open.get(request.request_id) is not None:
-            return  # it runs already, and its answers are on their way
+            return  # it is under way already, and so are its answers
         if request.traceparent:
             running.span = self._by.tracer.begin("replica request", request.traceparent, self._by.clock.wall_s())
         await self._take_in(running)

@@ -7,14 +7,16 @@ import json
 import pytest
 
 from services.gateway.core import refusal
+from services.gateway.core.wish import Tools, Wish
 from shared.contracts import catalog
 from shared.contracts.codec import decode, encode
 from shared.messages.generation import REFUSALS, Refused
 
 
-def refused(code: str, retry_after_s: float | None = None) -> Refused:
+def refused(code: str, retry_after_s: float | None = None, about: str = "") -> Refused:
     made = Refused(
-        request_id="q", replica_id="r0", code=code, message="No.", elsewhere=False, retry_after_s=retry_after_s
+        request_id="q", replica_id="r0", code=code, message="No.", elsewhere=False, retry_after_s=retry_after_s,
+        about=about,
     )  # fmt: skip
     heard = decode(catalog.ANSWER, encode(catalog.ANSWER, made))
     assert isinstance(heard, Refused)
@@ -49,6 +51,22 @@ def test_what_a_replica_says_about_its_files_is_for_the_log_alone(code: str) -> 
     assert why.detail == "No."
     assert b"No." not in why.envelope
     assert why.message.startswith("This model's adapter cannot be ")
+
+
+@pytest.mark.parametrize(
+    ("wish", "about", "param"),
+    [
+        (Wish(model="m", prompts=()), "prompt", "messages"),
+        (Wish(model="m", prompts=(), is_text=True), "prompt", "prompt"),
+        (Wish(model="m", prompts=()), "json_schema", "response_format"),
+        (Wish(model="m", prompts=(), tools=Tools(offered="[]")), "json_schema", "response_format"),
+        (Wish(model="m", prompts=(), tools=Tools(offered="[]", forced="f")), "json_schema", "tools"),
+        (Wish(model="m", prompts=()), "logit_bias", "logit_bias"),
+        (Wish(model="m", prompts=()), "", None),
+    ],
+)
+def test_a_replica_blames_a_field_that_the_client_has_sent(wish: Wish, about: str, param: str | None) -> None:
+    assert refusal.of_replica(refused("invalid_request", about=about), wish.asked_by).param == param
 
 
 def test_every_refusal_of_a_replica_has_a_status() -> None:

@@ -135,3 +135,4 @@ async def test_no_tools_are_no_tools(replica: Rig) -> None:
 async def test_an_engine_without_a_model_follows_no_schema(replica: Rig) -> None:
     told = await refusal(replica, asking(replica, json_schema='{"type": "object"}'))
     assert told.message == "This replica runs no model, so its answers follow no JSON schema."
+    assert told.about == "json_schema"
