@@ -35,11 +35,12 @@ class Admitted:
         self.limits = terms.limits
         self.outlet: Outlet | Sheaf
         self.sinks: tuple[Outlet | Strand, ...]
+        waits = wish.timeout_s is not None  # what ends before its first token is a status then, and no broken stream
         if wish.choices == 1:
-            self.outlet = outlet = Outlet(streaming=wish.stream)
+            self.outlet = outlet = Outlet(streaming=wish.stream, patient=waits)
             self.sinks = (outlet,)
         else:
-            self.outlet = sheaf = Sheaf(wish.choices, self._drop, streaming=wish.stream)
+            self.outlet = sheaf = Sheaf(wish.choices, self._drop, streaming=wish.stream, patient=waits)
             self.sinks = sheaf.strands
 
     def begin(self, conversation: Conversation) -> None:

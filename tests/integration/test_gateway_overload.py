@@ -94,6 +94,20 @@ async def test_a_client_whose_time_is_over_gets_a_504_and_its_generation_stops(s
         assert (await world.replicas[0].cancelled.get()).request_id == request.request_id
 
 
+@pytest.mark.parametrize("n", [1, 2])
+async def test_a_stream_that_was_accepted_and_has_no_token_in_time_is_a_504(n: int) -> None:
+    async with gateway_world(None) as world, world.client() as client:
+        headers, [replica] = {"x-request-timeout-ms": "250"}, world.replicas
+        asking = asyncio.create_task(client.post(PATH, json=body(stream=True, n=n), headers=headers))
+        for request in [await replica.asked.get() for _ in range(n)]:
+            await replica.queue(request)
+            await replica.accept(request)
+        await world.clock.advance(0.5)
+        response = await asking
+        assert (response.status_code, code_of(response)) == (504, "deadline_exceeded")
+        assert "has not begun" in response.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_answer_that_has_begun_in_time_goes_on_if_it_is_streamed(stream: bool) -> None:
     async with gateway_world(None) as world, world.client() as client:

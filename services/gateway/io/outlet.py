@@ -15,12 +15,13 @@ Piece = Deliver | Refusal
 
 
 class Outlet:
-    """One writer, one reader, no task. The reader awaits `wake`: a `streaming` one is woken for every batch until it
-    lets pieces `flow`, and otherwise at the end. A Refusal is always the last piece, and so is a Deliver with a
-    finish."""
+    """One writer, one reader, no task. The reader awaits `wake`: a `streaming` one is woken when a replica has
+    accepted, if it is not `patient`, and for every batch until it lets pieces `flow`; the other one at the end. The
+    last piece is a Refusal or a Deliver with a finish, and no other is."""
 
-    def __init__(self, *, streaming: bool) -> None:
+    def __init__(self, *, streaming: bool, patient: bool = False) -> None:
         self._streaming = streaming
+        self._begins_early = streaming and not patient
         self._accepted: Accepted | None = None
         self._pieces: list[Piece] = []
         self._spout: Spout | None = None
@@ -29,7 +30,7 @@ class Outlet:
 
     def open(self, accepted: Accepted) -> None:
         self._accepted = accepted
-        if self._streaming and self._spout is None:
+        if self._begins_early and self._spout is None:
             self.wake.set()
 
     @property

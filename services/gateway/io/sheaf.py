@@ -12,16 +12,19 @@ from shared.messages.generation import Accepted
 
 
 class Sheaf:
-    """Outlets that are one for their reader: it awaits `wake`, a `streaming` one for every batch, the other until all
-    are over. The first failure is that of all: nothing is put in after it, and `drop` is told why the other answers
-    are of no use."""
+    """Outlets that are one for their reader: it awaits `wake`, a `streaming` one for every batch, also without a token
+    once all are accepted if it is not `patient`; the other until all are over. The first failure is that of all:
+    nothing is put in after it, and `drop` is told why the other answers are of no use."""
 
-    def __init__(self, count: int, drop: Callable[[str], None], *, streaming: bool) -> None:
+    def __init__(
+        self, count: int, drop: Callable[[str], None], *, streaming: bool, patient: bool = False
+    ) -> None:  # fmt: skip
         self.strands = tuple(Strand(self, index) for index in range(count))
         self.wake = asyncio.Event()
         self.waiting_bytes = 0
         self.failure: Refusal | None = None
         self._streaming = streaming
+        self._begins_early = streaming and not patient
         self._drop = drop
         self._running = count
         self._accepted: Accepted | None = None
@@ -35,7 +38,7 @@ class Sheaf:
         if self._accepted is None:
             self._accepted = accepted
         self._unaccepted.discard(index)
-        if self._streaming and not self._unaccepted:
+        if self._begins_early and not self._unaccepted:
             self.wake.set()
 
     def put(self, index: int, piece: Deliver) -> None:
