@@ -22,7 +22,7 @@ from shared.runtime.metrics import Metrics
 TURN_S = 0.5
 _AT_ONCE = 200
 _UNHEARD_S = 1.0
-"""When whoever was refused before the ledger had answered may come again."""
+"""When whoever was refused before the ledger had answered may come again, if it did not say before that all is used."""
 _LAST_S = 1.0
 """For a gateway that ends."""
 
@@ -88,8 +88,9 @@ class Limits:
         decision = self._allowances.admit(subjects, demand, self._clock.now_s(), alone=late or self._reach.away)
         if isinstance(decision, Denial):
             self._denied.labels(decision.kind).inc()
-            if late and not self._reach.away:  # the ledger may know of more in a moment
-                wait_s = min(decision.retry_after_s, _UNHEARD_S)
+            if late and not self._reach.away:  # the ledger knows better than the share, or may in a moment
+                unheard_s = min(decision.retry_after_s, _UNHEARD_S)
+                wait_s = decision.foretold_s if decision.foretold_s is not None else unheard_s
                 return msgspec.structs.replace(decision, retry_after_s=wait_s)
         elif isinstance(decision, Pass):
             for name in decision.refill:

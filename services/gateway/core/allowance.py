@@ -70,11 +70,13 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
-    """It is not let in, and `retry_after_s` says when it might be. `kind` is "requests", "tokens" or "streams"."""
+    """It is not let in, and `retry_after_s` says when it might be. `kind` is "requests", "tokens" or "streams".
+    `foretold_s` is the ledger's last word on that, where the gateway's own share decided; None: there is none."""
 
     kind: str
     reason: str
     retry_after_s: float
+    foretold_s: float | None = None
     headers: Mapping[str, str] = {}
 
 

@@ -46,14 +46,13 @@ class Meter:
         self._waiting: list[int] = []
         self._used = 0
         self._reset_at_s = 0.0
-        self._denied_until_s = 0.0
-        self._retry_at_s = 0.0
+        self._denied_until_s = self._retry_at_s = 0.0
         self._denied_least = 0
 
     def change(self, limit: int) -> None:
         """What the ledger said of the old limit is no answer for the new one."""
         self.limit = limit
-        self._denied_until_s = 0.0
+        self._denied_until_s = self._retry_at_s = 0.0
 
     @property
     def left(self) -> int:
@@ -68,6 +67,12 @@ class Meter:
         if now_s < self._denied_until_s and need >= self._denied_least:
             return max(0.0, self._retry_at_s - now_s)
         return None
+
+    def foretold_s(self, need: int, now_s: float) -> float | None:
+        """Until it may be let in by the ledger's last word, however old: for whoever cannot wait for another. None: it
+        said nothing of the kind, or that time has come."""
+        left_s = self._retry_at_s - now_s
+        return left_s if left_s > 0 and need >= self._denied_least else None
 
     def wait_for(self, need: int) -> None:
         """The next lease is to be enough for this as well."""
@@ -154,6 +159,8 @@ class Meter:
         if grant.granted:
             self._leases.append(Lease(slot=slot, left=grant.granted, until_s=now_s + policy.lease_s))
             self._left += grant.granted
+            if now_s >= self._denied_until_s:
+                self._retry_at_s = 0.0
         if asked.want and not grant.granted:
             wait_s = grant.wait_ms / 1000
             self._retry_at_s = now_s + wait_s
@@ -172,7 +179,7 @@ class Meter:
         """The ledger has forgotten everything: it gets all that this gateway let in within the minute."""
         self._leases.clear()
         self._left = 0
-        self._denied_until_s = 0.0
+        self._denied_until_s = self._retry_at_s = 0.0
         shift = int(now_s + ahead_s) - int(now_s)
         self.corrections = {slot + shift: count for slot, count in self.own.slots(now_s).items() if count > 0}
 

@@ -130,8 +130,10 @@ class Allowances:
             for kind, need, wait_s in self._waits(account, demand, now_s, alone=alone):
                 if wait_s is not None:
                     known = headers([account], now_s, self._share if alone else None)
-                    reason = _reason(account, kind, need)
-                    return Denial(kind=kind, reason=reason, retry_after_s=wait_s, headers=known)
+                    return Denial(
+                        kind=kind, reason=_reason(account, kind, need), retry_after_s=wait_s, headers=known,
+                        foretold_s=account.foretold_s(kind, need, now_s) if alone else None,
+                    )  # fmt: skip
         return None
 
     def _waits(
