@@ -15,6 +15,8 @@ PREFIX = "LORAFLEET_"
 _CLIENT_NAMES = frozenset(PREFIX + name for name in ("URL", "API_KEY", "ADMIN_URL", "ADMIN_KEY", "NATS_URL", "ALIASES"))
 """Of `demo.env`: whoever sourced it may start the fleet again from the same shell."""
 _SERVICE_PREFIXES = tuple(PREFIX + name for name in ("GATEWAY_", "REGISTRY_", "PLACEMENT_", "AUTOSCALER_", "WORKER_"))
+_OF_BOTH = frozenset(PREFIX + name for name in ("GATEWAY_WORKERS", "GATEWAY_METRICS_PORT"))
+"""Of a service, and looked at here as well."""
 
 _SCALE = re.compile(r"(?P<least>[1-9]\d?)\.\.(?P<most>[1-9]\d?)")
 
@@ -37,6 +39,9 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
     """`redis://:password@host:6379/0`, where gateways hold limits together; unset: a Valkey of this fleet's own."""
     probe_port: int = 8090
     """Metrics of placement, autoscaler and the replicas: this port and the next ones."""
+    gateway_workers: int = 1
+    gateway_metrics_port: int = 9_180
+    """Of several gateway workers: the first one's; those of the others are the next ones."""
     replicas: int = 2
     slots: int = 4
     rank_limit: int = 16
@@ -69,10 +74,13 @@ class LocalSettings(S3Access, frozen=True, kw_only=True):
             raise ValueError(f"REPLICAS and MORE_POOLS must begin within AUTOSCALE={self.autoscale}")
         if any(pool in self.pools[:at] for at, pool in enumerate(self.pools)):
             raise ValueError("MORE_POOLS names a pool twice")
-        names = ("PORT", "ADMIN_PORT", "NATS_PORT", *("PROBE_PORT (and the next ones)",) * self.probes)
-        ports = (self.port, self.admin_port, self.nats_port, *range(self.probe_port, self.probe_port + self.probes))
+        workers = self.gateway_workers if self.gateway_workers > 1 else 0
         taken: dict[int, str] = {}
-        for name, port in zip(names, ports, strict=True):
+        for name, port in (
+            ("PORT", self.port), ("ADMIN_PORT", self.admin_port), ("NATS_PORT", self.nats_port),
+            *(("PROBE_PORT (and the next ones)", self.probe_port + at) for at in range(self.probes)),
+            *(("GATEWAY_METRICS_PORT (and the next ones)", self.gateway_metrics_port + at) for at in range(workers)),
+        ):  # fmt: skip
             if not 1 <= port <= 65_535:
                 raise ValueError(f"{name} is {port}, and a port is from 1 to 65535")
             if (other := taken.setdefault(port, name)) is not name:
@@ -108,7 +116,7 @@ def read_settings(environ: Mapping[str, str]) -> LocalSettings:
     own = {
         name: value
         for name, value in environ.items()
-        if name not in _CLIENT_NAMES and not name.startswith(_SERVICE_PREFIXES)
+        if name in _OF_BOTH or (name not in _CLIENT_NAMES and not name.startswith(_SERVICE_PREFIXES))
     }
     return read(LocalSettings, PREFIX, own)
 
