@@ -15,18 +15,12 @@ from collections.abc import Callable
 from loadtest.twin.agenda import Agenda
 from loadtest.twin.crowd import Crowd
 from loadtest.twin.endings import Endings
+from loadtest.twin.learnt import Learnt
 from loadtest.twin.pace import Pace
+from loadtest.twin.probes import Probes
 from loadtest.twin.rows import Rows
 from loadtest.twin.sequence import BatchShape, Sequence
 from loadtest.twin.timing import MeasuredTable, StepTable
-from services.replica_worker.core.capacity import PromptTime, StepTime
-from services.replica_worker.core.effect import probe_prompt
-
-PROBE_TOKENS = len(probe_prompt(vocabulary_size=32_000))
-"""Of the probe that proves a load, in a row of its own beside the others."""
-
-_TELLING = 4
-"""Of steps alike so many count for what a step takes: more say nothing new."""
 
 OnStep = Callable[[list[Sequence], list[Sequence]], None]
 """Those that got the first token since they were submitted, and those that have ended."""
@@ -38,8 +32,7 @@ class Batch:
     ) -> None:
         self.shape = shape
         self.rows = Rows(shape, self.produced)
-        self.step_time = StepTime()
-        self.prompt_time = PromptTime()
+        self.learnt = Learnt()
         self.alive = True
         self.crowd: Crowd | None = None
         """Who shares its processors, where that matters."""
@@ -47,8 +40,7 @@ class Batch:
         self._agenda = agenda
         self._on_step = on_step
         self._endings = Endings(self.rows.running)
-        self._probes: list[Callable[[], None]] = []
-        self._probing: list[Callable[[], None]] = []
+        self._probes = Probes()
         self._arrivals = 0
         self._steps = 0
         """Taken before the present stretch."""
@@ -92,7 +84,7 @@ class Batch:
 
     def probe(self, done: Callable[[], None]) -> None:
         """A few tokens in the next step, beside whatever runs."""
-        self._probes.append(done)
+        self._probes.waiting.append(done)
         if not self._stretch:
             self._begin_soon()
         self._cut()
@@ -147,14 +139,14 @@ class Batch:
     def _begin(self) -> None:
         rows = self.rows
         rows.admit()
-        if not rows.running and not self._probes:
+        probes = self._probes
+        if not rows.running and not probes.waiting:
             self._stretch = 0
             return
-        self._probing, self._probes = self._probes, []
-        longest = rows.plan()
-        prefill_tokens = PROBE_TOKENS * len(self._probing) + (rows.prompt_tokens() if rows.pieces else 0)
+        longest, probe_tokens = rows.plan(), probes.begin()
+        prefill_tokens = probe_tokens + (rows.prompt_tokens() if rows.pieces else 0)
         self._decoding = rows.decoding
-        self._alone = bool(rows.pieces or self._probing)
+        self._alone = bool(rows.pieces or probe_tokens)
         self._stretch = 1 if self._alone or self._one_by_one else min(longest, self._endings.after(self._steps))
         self._began_s = self._agenda.now_s
         self._step_s = self._table.step_s(len(rows.running), prefill_tokens, rows.adapters)
@@ -189,11 +181,8 @@ class Batch:
             self._agenda.at(self._held_until_s, self._end, round_)
             return
         self._produced += self._decoding * self._stretch
-        if self._decoding and not self._alone:
-            for _ in range(min(self._stretch, _TELLING)):
-                self.step_time = self.step_time.after(self._decoding, self._step_s)
-        prompt_s = self.step_time.beyond_s(self._decoding, self._step_s) if self.rows.pieces else 0.0
-        self.prompt_time = self.prompt_time.after(self._decoding * self._stretch, prompt_s)
+        prompts = bool(self.rows.pieces)
+        self.learnt.look(self._stretch, self._decoding, self._step_s, plain=not self._alone, prompts=prompts)
         self._decoding = 0
         self._steps += self._stretch
         self._stretch = -1
@@ -205,7 +194,6 @@ class Batch:
             over.produced = over.output_tokens
             self.rows.release(over)
             ended.append(over)
-        for done in self._probing:
-            done()
+        self._probes.end()
         self._on_step(first, ended)
         self._begin()

@@ -68,11 +68,11 @@ class Entrance:
         if replica.waiting < free_rows:
             return None
         max_rows, table = batch.shape.max_rows, replica.slots.table
-        if not batch.step_time.has_seen(max_rows):
+        if not batch.learnt.has_seen(max_rows):
             return None
         others = (each for each in replica.open if each not in turns.handed)
         waiting = Counter(each.tenant for each in others if each.key is None or table.has_slot(each.key))
-        tokens_per_s = batch.step_time.tokens_per_s(max_rows, batch.prompt_time.s_per_token)
+        tokens_per_s = batch.learnt.tokens_per_s(max_rows)
         first = before(waiting, turns.weight, attempt.request.record.tenant_id)
         return replica.row_pace.forecast(first, free_rows, max_rows, tokens_per_s)
 

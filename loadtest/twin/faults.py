@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from loadtest.twin.listening import placement_listens
 from loadtest.twin.placing import Placing
 from loadtest.twin.replica import Replica
 from loadtest.twin.scenario import PROLOGUE_S, Fault
@@ -101,7 +102,7 @@ def _second_placement(twin: Twin, fault: Fault) -> None:
     first = twin.placements[-1]
     second = Placing(twin.scenario.placement, twin.agenda, twin.registry, twin.store, epoch=first.epoch + 1)
     twin.placements.append(second)
-    twin.listen(second)
+    placement_listens(second, twin.wire)
     second.start()
 
 

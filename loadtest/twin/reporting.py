@@ -45,7 +45,7 @@ class Reporter:
             disk_bytes=replica.tiers.disk.used_bytes, disk_budget_bytes=body.disk_bytes,
             assignment_epoch=replica.convergence.assignment.epoch, weight=body.weight, golden="unchecked",
             queued_tokens=replica.dispatcher.turns.queued_tokens,
-            capacity_tokens_per_s=batch.step_time.tokens_per_s(batch.shape.max_rows, batch.prompt_time.s_per_token),
+            capacity_tokens_per_s=batch.learnt.tokens_per_s(batch.shape.max_rows),
             kv_used_tokens=batch.rows.kv_used_tokens, kv_total_tokens=batch.rows.kv_total_tokens,
             warming=not (warm_up.over or replica.not_ready), to_warm=warm_up.to_come,
         )  # fmt: skip

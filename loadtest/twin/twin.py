@@ -17,6 +17,7 @@ from loadtest.twin.fleet import ReplicaFleet
 from loadtest.twin.gateway import TICK_S, Around, Gateway
 from loadtest.twin.ground import Ground
 from loadtest.twin.invariants import Invariants
+from loadtest.twin.listening import gateway_listens, placement_listens, scaling_listens
 from loadtest.twin.outcome import Outcome
 from loadtest.twin.placing import Placing
 from loadtest.twin.recorder import Recorder
@@ -27,17 +28,8 @@ from loadtest.twin.scenario import PROLOGUE_S, Scenario
 from loadtest.twin.store import Store
 from loadtest.twin.wire import Wire
 from loadtest.workloads.call import Call, Move
-from services.gateway.core.fleet import AHEAD_AT_ONCE
 from services.replica_worker.core.admission import Refusal
-from shared.contracts.catalog import (
-    GATEWAY_ACTIVITY,
-    MEMBERSHIP,
-    OWNER_COUNT,
-    PRESSURE,
-    REPLICA_REPORT,
-    REPLICA_RESIDENCY,
-)
-from shared.messages.desired import Membership, OwnerCount
+from shared.contracts.catalog import GATEWAY_ACTIVITY, OWNER_COUNT
 
 DEADLINES_S = 1.0
 SNAPSHOT_S = 10.0
@@ -97,21 +89,18 @@ class Twin:
         scenario, every = self.scenario, self.agenda.every
         self.registry.register_all(range(scenario.customers))
         for gateway, activity in zip(self.gateways, self._activities, strict=True):
-            self.wire.read(REPLICA_REPORT, gateway.on_report)
-            self.wire.read(REPLICA_RESIDENCY, gateway.on_residency)
-            self.wire.read(MEMBERSHIP, partial(_put_membership, gateway))
-            for record in self.registry.records.values():
-                gateway.fleet.expect(record.pool_id, record.adapter_id)
-            self.wire.read(OWNER_COUNT, partial(_put_owner_count, gateway))
+            gateway_listens(gateway, self.wire, self.registry)
             if scenario.faults or scenario.scaling:
                 every(TICK_S, gateway.look_for_silence, TICK_S)
             every(DEADLINES_S, gateway.look_at_deadlines, DEADLINES_S)
             every(1.0, partial(self._tell_activity, gateway, activity), 1.0)
         self.wire.read(OWNER_COUNT, self.recorder.on_owner_count)
-        self.listen(self.placements[0])
+        placement_listens(self.placements[0], self.wire)
         self.placements[0].start()
         if self.scaling is not None:
-            self._listen_to_scale(self.scaling)
+            scaling_listens(self.scaling, self.wire)
+            self.recorder.wishes = self.scaling.wishes
+            self.scaling.start()
         for pool in scenario.pools:
             for number in range(pool.replicas):
                 self.fleet.start(pool, number, warm=scenario.warm)
@@ -121,19 +110,6 @@ class Twin:
         if scenario.moves is not None:
             self._next_move(iter(scenario.moves()))
         schedule(self)
-
-    def listen(self, placement: Placing) -> None:
-        self.wire.read(REPLICA_REPORT, placement.on_report)
-        self.wire.read(REPLICA_RESIDENCY, placement.on_residency)
-        self.wire.read(GATEWAY_ACTIVITY, placement.on_activity)
-
-    def _listen_to_scale(self, scaling: Autoscaling) -> None:
-        self.wire.read(REPLICA_REPORT, scaling.on_report)
-        self.wire.read(GATEWAY_ACTIVITY, scaling.on_activity)
-        self.wire.read(MEMBERSHIP, scaling.on_membership)
-        self.wire.read(PRESSURE, scaling.on_pressure)
-        self.recorder.wishes = scaling.wishes
-        scaling.start()
 
     def _next_call(self, calls: Iterator[Call]) -> None:
         call = next(calls, None)
@@ -189,14 +165,3 @@ class Twin:
         message = activity.message(gateway.live, self.agenda.now_s)
         if message is not None:
             self.wire.tell(GATEWAY_ACTIVITY, message)
-
-
-def _put_membership(gateway: Gateway, membership: Membership) -> None:
-    gateway.fleet.put_membership(membership.pool_id, membership)
-    ranked = AHEAD_AT_ONCE
-    while ranked == AHEAD_AT_ONCE:  # far quicker than each for itself when it is first asked for
-        ranked = gateway.fleet.rank_ahead(AHEAD_AT_ONCE)
-
-
-def _put_owner_count(gateway: Gateway, count: OwnerCount) -> None:
-    gateway.fleet.put_owner_count(count.pool_id, count)
