@@ -28,7 +28,7 @@ from shared.bus.port import Bus, Change
 from shared.contracts.catalog import ADAPTER
 from shared.messages.desired import AdapterRecord
 from shared.messages.pools import merged_pool_id, pool_id
-from shared.runtime import logs
+from shared.runtime import garbage, logs
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import Metrics
 from shared.runtime.probe import ProbeServer
@@ -218,6 +218,7 @@ async def serve(settings: Settings, bus: Bus, identity: Identity, store: ObjectS
         residency=ResidencyTeller(bus, told, clock),
         meters=Meters(metrics),
         ask_to_stop=stop_asked.set,
+        on_loaded=garbage.settle,
         merge=plan,
         tracer=tracer_to(settings.tracing, "replica_worker"),
     )

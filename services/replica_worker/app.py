@@ -78,6 +78,7 @@ class Replica:
             self.standing.golden = await self._begin()
             await self._means.effects.prepare()
             await self._listen()
+            self._given.on_loaded()
         except BaseException as error:
             self.standing.not_ready = f"the start failed: {error}"
             await self.reporter.send()

@@ -53,6 +53,8 @@ class Outside:
     meters: Meters
     ask_to_stop: Callable[[], None]
     """Ends the process in an orderly way."""
+    on_loaded: Callable[[], None] = lambda: None
+    """The engine, its model and the records are there, and stay; nobody is served yet."""
     merge: MergePlan | None = None
     """What is merged into the weights that `engine` starts with."""
     tracer: Tracer = NO_TRACER

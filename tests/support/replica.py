@@ -163,6 +163,8 @@ class Rig:
         self.stop_asked = asyncio.Event()
         self.merge: MergePlan | None = None
         self.tracer: Tracer = NO_TRACER
+        self.loaded: list[tuple[str, int]] = []
+        """Why it was not ready, and how many rows its engine had taken, whenever it was told that all is loaded."""
         self.replica = self._build("first")
 
     def _build(self, incarnation: str) -> Replica:
@@ -189,6 +191,7 @@ class Rig:
             residency=self.residency,
             meters=self.meters,
             ask_to_stop=self.stop_asked.set,
+            on_loaded=lambda: self.loaded.append((self.replica.standing.not_ready, self.engine.load_figures().running)),
             merge=self.merge,
             tracer=self.tracer,
         )

@@ -112,6 +112,10 @@ async def test_c39_what_is_deployed_while_the_engine_starts_is_served_when_it_is
     assert (reports[0].ready, reports[0].reason) == (False, "the engine is starting")
 
 
+async def test_its_process_is_told_once_that_all_is_loaded_before_anybody_is_served(replica: Rig) -> None:
+    assert replica.loaded == [("the engine is starting", 0)]
+
+
 async def test_an_adapter_that_nobody_wants_leaves_once_it_is_idle_and_is_served_when_it_is_asked_for(
     replica: Rig, engine: UnrulyEngine
 ) -> None:
