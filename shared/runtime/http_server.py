@@ -32,7 +32,7 @@ class HttpServer:
         app: Callable[..., Awaitable[None]],
         address: tuple[str, int],
         drain_s: float,
-        protocol: type[HttpToolsProtocol] = HttpToolsProtocol,
+        protocol: type[asyncio.Protocol] = HttpToolsProtocol,
         on_late: Callable[[], None] = lambda: None,
     ) -> None:
         self._address = address

@@ -81,6 +81,20 @@ async def test_a_connection_serves_on_after_a_stream_whose_tokens_passed_the_ser
         assert (await ask(connection)).startswith(b"HTTP/1.1 200 ")
 
 
+async def test_a_stream_for_a_client_of_the_old_http_ends_with_its_connection() -> None:
+    async with gateway_world(says("a", " b")) as world, connected(world) as (reader, writer):
+        writer.write(post(stream=True).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        head, _, content = (await reader.read()).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    *events, done, rest = content.split(b"\n\n")
+    assert [json.loads(event.removeprefix(b"data: "))["choices"][0]["delta"]["content"] for event in events] == [
+        "a",
+        " b",
+        "",
+    ]
+    assert (done, rest) == (b"data: [DONE]", b"")
+
+
 async def test_one_connection_too_many_is_told_so_and_the_others_are_served() -> None:
     async with gateway_world(says("a"), settings=settings(most_connections=2)) as world:
         async with connected(world) as first, connected(world) as second:

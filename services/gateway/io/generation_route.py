@@ -36,7 +36,7 @@ class GenerationRoute:
         self._parse = parse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
+        headers, line = Headers(scope=scope), line_of(scope)
         head: Head = {"x-request-id": self._request_id(headers)}
         try:
             admitted = await self._admit(headers, receive, head["x-request-id"])
@@ -46,13 +46,14 @@ class GenerationRoute:
             self._door.turned_away(admitted, head["x-request-id"])
             await send_refusal(send, admitted, head)
             return
+        del scope, headers  # a stream is open for long, and many are
         wish, exchange = admitted
         head |= exchange.limits
-        line = line_of(scope)
         try:
-            with line.watched(lambda: exchange.leave("The client left.")):
-                await answer(wish, exchange, head, line, send)
+            line.watch(lambda: exchange.leave("The client left."))
+            await answer(wish, exchange, head, line, send)
         finally:
+            line.unwatch()
             exchange.leave("The response ended early.")
 
     def _request_id(self, headers: Headers) -> str:

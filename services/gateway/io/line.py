@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from starlette.types import Scope
-from uvicorn.protocols.http.flow_control import FlowControl
+
+from shared.runtime.bell import Bell
 
 EXTENSION = "lorafleet.line"
 
@@ -30,17 +30,58 @@ class Turn:
             call()
 
 
+class Flow:
+    """Whether a connection takes what is written to it, and whether it is read."""
+
+    __slots__ = ("_reads", "_room", "_transport", "stalled")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._reads = True
+        self._room: Bell | None = None
+        self.stalled = False
+
+    def room(self) -> Bell:
+        """Set once it takes more. One waits for it at a time."""
+        room = Bell()
+        if self.stalled:
+            self._room = room
+        else:
+            room.set()
+        return room
+
+    def pause_writing(self) -> None:
+        self.stalled = True
+
+    def resume_writing(self) -> None:
+        self.stalled = False
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    def pause_reading(self) -> None:
+        if self._reads:
+            self._reads = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._reads:
+            self._reads = True
+            self._transport.resume_reading()
+
+
 class Line:
-    """`write` goes on with the chunked body of a response whose head has left through ASGI, which ends it as well: no
+    """`write` goes on with the body of a response whose head has left through ASGI, which ends it as well: in chunks no
     bytes would be an end. Nothing is refused: whoever writes looks at `stalled`, and is called by `on_room` when it
     is over."""
 
-    __slots__ = ("_flow", "_transport", "gone", "on_gone", "on_room", "turn")
+    __slots__ = ("_flow", "_transport", "chunked", "gone", "on_gone", "on_room", "turn")
 
-    def __init__(self, transport: asyncio.Transport, flow: FlowControl, turn: Turn) -> None:
+    def __init__(self, transport: asyncio.Transport, flow: Flow, turn: Turn, *, chunked: bool = True) -> None:
         self._transport = transport
         self._flow = flow
         self.turn = turn
+        self.chunked = chunked
         self.gone = False
         self.on_gone: Callable[[], None] | None = None
         self.on_room: Callable[[], None] | None = None
@@ -48,27 +89,30 @@ class Line:
     @property
     def stalled(self) -> bool:
         """The client does not take what was written already."""
-        return self._flow.write_paused
+        return self._flow.stalled
 
     def write(self, body: bytes) -> None:
         if not self.gone:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+            self._transport.write(b"%x\r\n%b\r\n" % (len(body), body) if self.chunked else body)
+
+    def end(self) -> None:
+        """Of a body that the connection's end does not end."""
+        if self.chunked and not self.gone:
+            self._transport.write(b"0\r\n\r\n")
 
     def cut(self) -> None:
         """End the connection: what was written so far has no end that would be true."""
         self._transport.abort()
 
-    @contextmanager
-    def watched(self, on_gone: Callable[[], None]) -> Iterator[None]:
+    def watch(self, on_gone: Callable[[], None]) -> None:
         """`on_gone` is called when the client leaves, or has left already. The request has been read."""
         self._flow.resume_reading()  # whoever does not read does not see the end either
         self.on_gone = on_gone
         if self.gone:
             on_gone()
-        try:
-            yield
-        finally:
-            self.on_gone = self.on_room = None
+
+    def unwatch(self) -> None:
+        self.on_gone = self.on_room = None
 
     def lose(self) -> None:
         """The connection is no more."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from services.gateway.core import refusal
-from services.gateway.io.answering import send_refusal
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Shortcut:
@@ -17,27 +14,7 @@ class Shortcut:
         self._app = app
         self._routes = routes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         posted = scope["type"] == "http" and scope["method"] == "POST"
         route = self._routes.get(scope["path"]) if posted else None
-        if route is None:
-            await self._app(scope, receive, send)
-        else:
-            await _guarded(route, scope, receive, send)
-
-
-async def _guarded(route: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Whatever goes wrong, clients find it where they look for it; the server logs it and ends the connection."""
-    begun = False
-
-    async def sending(message: Message) -> None:
-        nonlocal begun
-        begun = True
-        await send(message)
-
-    try:
-        await route(scope, receive, sending)
-    except Exception:
-        if not begun:
-            await send_refusal(send, refusal.failed("The gateway failed at this request.", code="internal_error"), {})
-        raise
+        return (route or self._app)(scope, receive, send)

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from services.gateway.core import refusal
 from services.gateway.core.stream import Deliver
-from services.gateway.io.line import Line, Turn
+from services.gateway.io.line import Flow, Line, Turn
 from services.gateway.io.outlet import Outlet
 from services.gateway.io.spout import Spout
 from shared.messages.generation import Accepted, Finish, Usage
@@ -102,7 +101,7 @@ class BrokenTransport(PaperTransport):
 
 
 class PaperFlow:
-    write_paused = False
+    stalled = False
 
 
 def said(piece: Deliver) -> bytes:
@@ -111,7 +110,7 @@ def said(piece: Deliver) -> bytes:
 
 def flowing(write: Callable[[Deliver], bytes] = said) -> tuple[Outlet, Spout, PaperTransport, PaperFlow]:
     transport, flow = PaperTransport(), PaperFlow()
-    line = Line(cast(Transport, transport), cast(FlowControl, flow), Turn())
+    line = Line(cast(Transport, transport), cast(Flow, flow), Turn())
     outlet, spout = opened(streaming=True), Spout(line, write)
     outlet.put(token("early "))
     outlet.flow(spout)
@@ -134,12 +133,12 @@ async def test_what_flows_is_one_write_a_turn_and_wakes_nobody_before_the_end() 
 
 async def test_a_stalled_line_keeps_the_order_and_is_counted() -> None:
     outlet, spout, transport, flow = flowing()
-    flow.write_paused = True
+    flow.stalled = True
     outlet.put(token("x" * 1_000))
     await asyncio.sleep(0)
     assert transport.written == b""
     assert outlet.waiting_bytes > 1_000
-    flow.write_paused = False
+    flow.stalled = False
     spout.flush()  # as the line does when there is room
     assert transport.written.startswith(b"3ee\r\nearly xxx")
     assert outlet.waiting_bytes == 0
@@ -174,7 +173,7 @@ async def test_a_connection_that_cannot_be_written_to_takes_no_other_of_its_turn
     turn = Turn()
     broken, sound = BrokenTransport(), PaperTransport()
     for transport in (broken, sound):
-        line = Line(cast(Transport, transport), cast(FlowControl, PaperFlow()), turn)
+        line = Line(cast(Transport, transport), cast(Flow, PaperFlow()), turn)
         Spout(line, said).put(token("a"))
     await asyncio.sleep(0)
     assert broken.aborted

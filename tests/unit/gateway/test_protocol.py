@@ -1,4 +1,4 @@
-"""Connections whose requests come before the last answer is whole, and connections that break."""
+"""Connections: what is answered on them and in which order, and what is left of those that break."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
 from services.gateway.io.line import line_of
 from services.gateway.io.protocol import ConnectionPolicy, PromptProtocol, prompt_protocol
+from services.gateway.io.reading import Head, Reading
 
 ASK = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 
@@ -81,8 +82,9 @@ class Answers:
         self.marks.append(weakref.ref(mark))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": []})
-            with line_of(scope).watched(lambda: self.may_end.put_nowait(None)):
-                await self.may_end.get()
+            line_of(scope).watch(lambda: self.may_end.put_nowait(None))
+            await self.may_end.get()
+            line_of(scope).unwatch()
             await send({"type": "http.response.body", "body": b"end"})
         except Exception as error:
             self.failures.append(error)
@@ -90,10 +92,10 @@ class Answers:
 
 
 class Connection:
-    def __init__(self, app: Answers) -> None:
+    def __init__(self, app: Any) -> None:
         self.app = app
         self.transport = PaperTransport()
-        config = Config(cast(Any, app), lifespan="off", ws="none", log_config=None, proxy_headers=False)
+        config = Config(app, lifespan="off", ws="none", log_config=None, proxy_headers=False)
         spoken = prompt_protocol(ConnectionPolicy(keep_alive_s=60.0))
         self.protocol = cast(PromptProtocol, spoken(config, ServerState(), {}))
         self.protocol.connection_made(cast(asyncio.Transport, self.transport))
@@ -150,7 +152,108 @@ async def test_what_is_no_request_is_refused_as_clients_expect_it(connection: Co
 
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError()])
-async def test_a_connection_that_is_over_leaves_no_timer(connection: Connection, error: Exception | None) -> None:
-    assert connection.protocol.timeout_keep_alive_task is not None
-    connection.lose(error)
-    assert connection.protocol.timeout_keep_alive_task is None
+async def test_a_connection_that_is_over_is_held_by_no_timer(error: Exception | None) -> None:
+    made = Connection(Answers())
+    transport = weakref.ref(made.transport)
+    made.lose(error)
+    del made
+    gc.collect()
+    assert transport() is None
+
+
+async def test_a_stream_that_is_open_holds_nothing_of_what_was_asked(connection: Connection) -> None:
+    connection.send(ASK)
+    await connection.transport.shows(b"200 OK")
+    gc.collect()
+    assert [each for each in gc.get_objects() if isinstance(each, Head | Reading)] == []
+
+
+def saying(*messages: Message, error: Exception | None = None) -> Any:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(message)
+        if error is not None:
+            raise error
+
+    return app
+
+
+def start(*headers: tuple[bytes, bytes], status: int = 200) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+def part(content: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": content, "more_body": more}
+
+
+async def answered(app: Any, asked: bytes = ASK) -> Connection:
+    """The connection, once the application has nothing more to say."""
+    made = Connection(app)
+    made.send(asked)
+    await asyncio.gather(*made.protocol.server_state.tasks)
+    return made
+
+
+async def test_an_application_that_fails_before_it_answers_is_answered_for() -> None:
+    made = await answered(saying(error=LookupError("nobody is to read this")))
+    assert made.transport.written.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert b'"code":"internal_error"' in made.transport.written
+    assert b"nobody" not in made.transport.written
+    assert made.transport.closed
+
+
+@pytest.mark.parametrize("error", [LookupError("x"), None])
+async def test_an_answer_that_does_not_become_whole_has_no_end_but_the_connection_s(error: Exception | None) -> None:
+    made = await answered(saying(start(), part(b"half", more=True), error=error))
+    assert made.transport.written.endswith(b"\r\n\r\n4\r\nhalf\r\n")
+    assert made.transport.closed
+
+
+@pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\rb"])
+async def test_a_header_is_one_line(value: bytes) -> None:
+    made = await answered(saying(start((b"x-said", value)), part(b"")))
+    assert b"x-said" not in made.transport.written
+    assert made.transport.written.startswith(b"HTTP/1.1 500 ")
+
+
+@pytest.mark.parametrize("content", [b"ab", b"abcd"])
+async def test_a_body_of_another_size_than_announced_ends_the_connection(content: bytes) -> None:
+    made = await answered(saying(start((b"content-length", b"3")), part(content)))
+    assert made.transport.closed
+
+
+@pytest.mark.parametrize(("method", "status"), [(b"HEAD", 200), (b"GET", 204), (b"GET", 304)])
+async def test_what_has_no_body_is_given_none(method: bytes, status: int) -> None:
+    made = await answered(saying(start(status=status), part(b"x")), ASK.replace(b"POST", method))
+    head, _, body = made.transport.written.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert (b"chunked" in head, body, made.transport.closed) == (False, b"", False)
+
+
+@pytest.mark.parametrize(("version", "asked", "closes"), [
+    (b"1.1", b"", False), (b"1.1", b"connection: close\r\n", True), (b"1.0", b"connection: keep-alive\r\n", True),
+])  # fmt: skip
+async def test_a_connection_is_kept_for_whom_that_is_usual(version: bytes, asked: bytes, closes: bool) -> None:
+    request = ASK.replace(b"HTTP/1.1\r\n", b"HTTP/%b\r\n%b" % (version, asked))
+    made = await answered(saying(start((b"content-length", b"1")), part(b"x")), request)
+    assert (b"\r\nconnection: close\r\n" in made.transport.written, made.transport.closed) == (closes, closes)
+
+
+async def test_who_speaks_the_old_http_gets_a_body_as_it_is() -> None:
+    made = await answered(saying(start(), part(b"a", more=True), part(b"b")), ASK.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    head, _, body = made.transport.written.partition(b"\r\n\r\n")
+    assert (b"chunked" in head, b"\r\nconnection: close" in head, body) == (False, True, b"ab")
+    assert made.transport.closed
+
+
+async def test_a_server_that_ends_lets_answers_end_and_no_connection_wait(connection: Connection) -> None:
+    idle = Connection(Answers())
+    idle.protocol.shutdown()
+    assert idle.transport.closed
+    connection.send(ASK)
+    await connection.transport.shows(b"200 OK")
+    connection.protocol.shutdown()
+    assert not connection.transport.closed
+    connection.app.may_end.put_nowait(None)
+    await connection.transport.shows(b"end\r\n0\r\n\r\n")
+    assert connection.transport.closed

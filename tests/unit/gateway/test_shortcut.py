@@ -1,4 +1,4 @@
-"""The way past the application: whom it takes, and what becomes of what fails on it."""
+"""The way past the application, and whom it takes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,9 @@ class Log:
         self.sent.append(message)
 
 
-def saying(word: bytes, *, fails: bool = False, begins: bool = True) -> Any:
+def saying(word: bytes) -> Any:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if begins:
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": word, "more_body": True})
-        if fails:
-            raise LookupError(word)
+        await send({"type": "http.response.body", "body": word})
 
     return app
 
@@ -43,18 +39,3 @@ async def bodies(log: Log, route: Any, method: str, path: str) -> list[bytes]:
 ])  # fmt: skip
 async def test_only_what_is_posted_there_goes_there(method: str, path: str, who: bytes) -> None:
     assert await bodies(Log(), saying(b"route"), method, path) == [who]
-
-
-async def test_what_fails_before_it_answers_is_answered_and_raised() -> None:
-    log = Log()
-    with pytest.raises(LookupError):
-        await bodies(log, saying(b"", fails=True, begins=False), "POST", "/v1/here")
-    start, body = log.sent
-    assert (start["status"], b'"code":"internal_error"' in body["body"]) == (500, True)
-
-
-async def test_what_fails_in_its_answer_says_nothing_more() -> None:
-    log = Log()
-    with pytest.raises(LookupError):
-        await bodies(log, saying(b"half", fails=True), "POST", "/v1/here")
-    assert [message.get("body") for message in log.sent] == [None, b"half"]

@@ -1,0 +1,127 @@
+"""Requests as they come in through a connection, taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import httptools
+import msgspec
+
+NoHttp = httptools.HttpParserError
+
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Of a request. `headers` have names in lower case; `expects`: the body is sent when it is asked for."""
+
+    method: str
+    version: str
+    path: bytes
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    size_bytes: int
+    keeps_alive: bool
+    expects: bool
+
+
+class Hearer(Protocol):
+    """What is told of them."""
+
+    def hear_head(self, head: Head) -> None: ...
+
+    def hear_body(self, body: bytes) -> None: ...
+
+    def hear_end(self) -> None: ...
+
+
+class Reading:
+    """One request after the other. `in_head`: one has begun, and its head is not whole. `is_between`: whatever has
+    begun is whole, and another reading may take the next."""
+
+    __slots__ = ("_expects", "_headers", "_hearer", "_parser", "_url", "in_head", "is_between")
+
+    def __init__(self, hearer: Hearer) -> None:
+        self._hearer = hearer
+        self._parser = httptools.HttpRequestParser(self)
+        # What follows a request that asked for the connection's end is no error of that request.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.in_head = False
+        self.is_between = True
+
+    def feed(self, data: bytes) -> None:
+        """Raises NoHttp."""
+        while data:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as asked:  # for HTTP/2, by Java's clients with each first request
+                self._parser = httptools.HttpRequestParser(_Rest(self))
+                data = _framing(self._headers) + data[asked.args[0] :]
+
+    def on_message_begin(self) -> None:
+        self.in_head, self.is_between = True, False
+        self._url, self._headers, self._expects = b"", [], False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._expects = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self.in_head = False
+        parser, url, headers = self._parser, httptools.parse_url(self._url), self._headers
+        size_bytes = len(self._url) + sum([len(name) + len(value) + 4 for name, value in headers])
+        self._hearer.hear_head(
+            Head(
+                parser.get_method().decode(), parser.get_http_version(), url.path, url.query or b"", headers,
+                size_bytes, parser.should_keep_alive(), self._expects,
+            )
+        )  # fmt: skip
+
+    def on_body(self, body: bytes) -> None:
+        self._hearer.hear_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._parser.should_upgrade():  # else its body is still to come
+            self.is_between = True
+            self._hearer.hear_end()
+
+
+def _framing(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """As much of a head as says where the body ends."""
+    lines = [b"%b: %b\r\n" % (name, value) for name, value in headers if name in _FRAMING]
+    return b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(lines)
+
+
+class _Rest:
+    """A parser takes what follows the head of a request for another protocol as that protocol's, and reports no body.
+    Another one that is fed with the framing first does: this hears it, and passes on what comes after that head."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._is_known = True
+        self.on_body = reading.on_body
+        self.on_message_complete = reading.on_message_complete
+
+    def on_message_begin(self) -> None:
+        if not self._is_known:
+            self._reading.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._is_known:
+            self._reading.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_known:
+            self._reading.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._is_known:
+            self._reading.on_headers_complete()
+        self._is_known = False
