@@ -99,13 +99,13 @@ class Following:
                 await self._clock.sleep_s(_AGAIN_S)
 
     def _live(self) -> list[Callable[[], Awaitable[Subscription]]]:
-        gateway_id, subscribe = self._audience.gateway_id, self._bus.subscribe
+        gateway_id, hear = self._audience.gateway_id, self._bus.hear
         return [
-            lambda: subscribe(catalog.ANSWER, self._on_answer, gateway_id, on_unanswered=self._on_unanswered),
-            lambda: subscribe(catalog.FRAME, self._on_frame, gateway_id),
-            lambda: subscribe(catalog.REPLICA_REPORT, self._on_report),
-            lambda: subscribe(catalog.REPLICA_RESIDENCY, self._on_residency),
-            lambda: subscribe(catalog.GATEWAY_REPORT, self._on_gateway),
+            lambda: hear(catalog.ANSWER, self._on_answer, gateway_id, on_unanswered=self._on_unanswered),
+            lambda: hear(catalog.FRAME, self._on_frame, gateway_id),
+            lambda: hear(catalog.REPLICA_REPORT, self._on_report),
+            lambda: hear(catalog.REPLICA_RESIDENCY, self._on_residency),
+            lambda: hear(catalog.GATEWAY_REPORT, self._on_gateway),
         ]
 
     def _watches(self) -> list[Callable[[], Awaitable[Subscription]]]:
@@ -133,20 +133,20 @@ class Following:
             if version is not None:
                 self._audience.fleet.expect(version.pool_id, version.adapter_id)
 
-    async def _on_answer(self, answer: Answer, ids: Ids) -> None:
+    def _on_answer(self, answer: Answer, ids: Ids) -> None:
         self._audience.conversations.on_answer(answer)
 
-    async def _on_unanswered(self, ids: Ids) -> None:
+    def _on_unanswered(self, ids: Ids) -> None:
         self._audience.conversations.on_unanswered(ids[1])
 
-    async def _on_frame(self, frame: Frame, ids: Ids) -> None:
+    def _on_frame(self, frame: Frame, ids: Ids) -> None:
         self._audience.replicas.on_frame(frame)
 
-    async def _on_report(self, report: ReplicaReport, ids: Ids) -> None:
+    def _on_report(self, report: ReplicaReport, ids: Ids) -> None:
         self._audience.replicas.on_report(report)
 
-    async def _on_gateway(self, report: GatewayReport, ids: Ids) -> None:
+    def _on_gateway(self, report: GatewayReport, ids: Ids) -> None:
         self._audience.limits.on_report(report)
 
-    async def _on_residency(self, message: Residency, ids: Ids) -> None:
+    def _on_residency(self, message: Residency, ids: Ids) -> None:
         self._audience.fleet.on_residency(message, self._clock.now_s())

@@ -1,4 +1,4 @@
-"""What the gateway sends to replicas: each message on its way in a task of its own, so that deciding never waits."""
+"""What the gateway sends to replicas. Deciding never waits for it: what is asked is asked in a task of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = get_logger(__name__)
 
 
 class Post:
-    """Messages leave in the order of the calls. `stop` waits for those on their way."""
+    """Requests leave in the order of the calls. `stop` waits for answers that are due."""
 
     def __init__(self, bus: Bus, gateway_id: str) -> None:
         self._bus = bus
@@ -40,18 +40,33 @@ class Post:
         """Whether anything can be sent now."""
         return self._bus.connected
 
+    @property
+    def connections(self) -> int:
+        """To the bus, so far: what was answered between two of them is lost."""
+        return self._bus.connections
+
     async def stop(self) -> None:
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def generate(self, request: GenerateRequest, replica_id: str, on_failed: Callable[[Refusal], None]) -> None:
-        self._send(self._generate(request, replica_id, on_failed))
+        """`on_failed` is called after this, if at all."""
+        answer_to = ANSWER.subject(self._gateway_id, request.request_id)
+        try:
+            self._bus.send(GENERATE, request, replica_id, answer_to=answer_to)
+        except BusUnavailable:
+            self._fail(on_failed, refusal.unavailable(refusal.OUT_OF_TOUCH))
+        except ValueError as error:
+            _log.warning("a request does not fit the bus", request_id=request.request_id, error=error)
+            field = "messages" if request.messages else "prompt"
+            message = f"`{field}` is longer than a request may be."
+            self._fail(on_failed, refusal.bad_request(message, param=field, code="request_too_large", status=413))
 
     def cancel(self, replica_id: str, bus_id: str, reason: str) -> None:
-        self._send(self._cancel(replica_id, bus_id, reason))
+        self._ask(self._cancel(replica_id, bus_id, reason))
 
     def replay(self, ask: AskReplay, on_replayed: Callable[[Replayed | str], None]) -> None:
         """`on_replayed` is told the frames, or in one sentence why there are none."""
-        self._send(self._replay(ask, on_replayed))
+        self._ask(self._replay(ask, on_replayed))
 
     async def report(self, report: GatewayReport) -> None:
         """Lost if the bus is away: the next one heals."""
@@ -63,22 +78,13 @@ class Post:
         with contextlib.suppress(BusUnavailable):
             await self._bus.publish(GATEWAY_ACTIVITY, activity, self._gateway_id)
 
-    def _send(self, sending: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(sending)
+    def _ask(self, asking: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(asking)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def _generate(self, request: GenerateRequest, replica_id: str, on_failed: Callable[[Refusal], None]) -> None:
-        answer_to = ANSWER.subject(self._gateway_id, request.request_id)
-        try:
-            await self._bus.publish(GENERATE, request, replica_id, answer_to=answer_to)
-        except BusUnavailable:
-            on_failed(refusal.unavailable(refusal.OUT_OF_TOUCH))
-        except ValueError as error:
-            _log.warning("a request does not fit the bus", request_id=request.request_id, error=error)
-            field = "messages" if request.messages else "prompt"
-            message = f"`{field}` is longer than a request may be."
-            on_failed(refusal.bad_request(message, param=field, code="request_too_large", status=413))
+    def _fail(self, on_failed: Callable[[Refusal], None], why: Refusal) -> None:
+        asyncio.get_running_loop().call_soon(on_failed, why)
 
     async def _cancel(self, replica_id: str, bus_id: str, reason: str) -> None:
         cancel = Cancel(gateway_id=self._gateway_id, request_id=bus_id, reason=reason)

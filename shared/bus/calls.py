@@ -32,6 +32,14 @@ def read(channel: Channel[M, Any], payload: bytes) -> M | None:
         return None
 
 
+def heard(channel: Channel[Any, Any], call: Callable[..., None], *arguments: object) -> None:
+    """Call now; what it raises is logged."""
+    try:
+        call(*arguments)
+    except Exception:
+        _log.exception("handler of what is heard on %s failed", channel.name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reading(Generic[M]):
     """What a consumer does with the bytes it gets."""

@@ -16,7 +16,7 @@ from shared.bus.calls import Calls, Mailbox, Reading, bounded, read
 from shared.bus.memory_events import Consumer, EventLog
 from shared.bus.memory_state import Bucket, MemoryStore
 from shared.bus.memory_subscriptions import Live, MemorySubscription, Question
-from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids, NoResponders, OnMessage, OnUndecodable
+from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids, NoResponders, OnHeard, OnMessage, OnUndecodable
 from shared.contracts.channel import Channel, Kind, Service
 from shared.contracts.codec import encode
 from shared.contracts.permissions import PASSING, is_pooled, require_kind, require_reader, require_writer
@@ -47,6 +47,7 @@ class MemoryBroker:
     def reconnect(self, bus: MemoryBus) -> None:
         """Its watches are told everything again; its durables go on where they were."""
         bus.connected = True
+        bus.connections += 1
         for bucket in self.buckets.values():
             for watch in bucket.watches:
                 if watch.belongs_to(bus):
@@ -77,6 +78,7 @@ class MemoryBus:
 
     def __init__(self, broker: MemoryBroker, service: Service) -> None:
         self.connected = True
+        self.connections = 1
         self._broker = broker
         self._service = service
         self._open: list[MemorySubscription] = []
@@ -103,11 +105,14 @@ class MemoryBus:
         message_id: str | None = None,
         answer_to: str | None = None,
     ) -> None:
-        require_kind(channel, Kind.EVENT, *PASSING)
-        payload = self._outgoing(channel, message, ids)
-        if channel.kind is Kind.EVENT:
-            self._store(channel, payload, message_id)
+        if channel.kind is not Kind.EVENT:
+            self.send(channel, message, *ids, answer_to=answer_to)
             return
+        self._store(channel, self._outgoing(channel, message, ids), message_id)
+
+    def send(self, channel: Channel[M, Any], message: M, *ids: str, answer_to: str | None = None) -> None:
+        require_kind(channel, *PASSING)
+        payload = self._outgoing(channel, message, ids)
         takers = self._broker.takers(channel, ids)
         for taker in takers:
             taker.accept(payload, ids, None)
@@ -135,6 +140,24 @@ class MemoryBus:
                 mailbox.put(on_unanswered, found)
 
         return self._listen(channel, ids, accept, mailbox.close, unanswered)
+
+    async def hear(
+        self,
+        channel: Channel[M, Any],
+        on_message: OnHeard[M],
+        *ids: str,
+        on_unanswered: Callable[[Ids], None] | None = None,
+    ) -> MemorySubscription:
+        """By a task after all: nobody is called from within a call of its own."""
+
+        async def on_heard(message: M, found: Ids) -> None:
+            on_message(message, found)
+
+        async def told(found: Ids) -> None:
+            if on_unanswered is not None:
+                on_unanswered(found)
+
+        return await self.subscribe(channel, on_heard, *ids, on_unanswered=told)
 
     async def consume(
         self,

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription as NatsSubscription
 
 from shared.bus.answers import answer_of, answer_to
 from shared.bus.calls import Calls, Reading, bounded, read
 from shared.bus.nats_events import Consumption, consumer_config
 from shared.bus.nats_jetstream import MESSAGE_ID, store
 from shared.bus.nats_link import BusOptions, Link, header, status_of
+from shared.bus.nats_listening import NO_RESPONDERS, Hearing, Listening
 from shared.bus.nats_state import NatsStore
-from shared.bus.port import BusUnavailable, Ids, OnMessage, OnUndecodable, Subscription
+from shared.bus.port import BusUnavailable, Ids, OnHeard, OnMessage, OnUndecodable, Subscription
 from shared.contracts.channel import Channel, Kind, Service
 from shared.contracts.codec import encode
 from shared.contracts.permissions import PASSING, is_pooled, require_kind, require_reader, require_writer
@@ -27,7 +26,6 @@ M = TypeVar("M")
 R = TypeVar("R")
 
 _FAILURE = "lf-error"
-_NO_RESPONDERS = "503"
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +50,10 @@ class NatsBus:
     def connected(self) -> bool:
         return self._link.connected
 
+    @property
+    def connections(self) -> int:
+        return self._link.connections
+
     async def close(self) -> None:
         for subscription in self._open:
             await subscription.close()
@@ -66,14 +68,17 @@ class NatsBus:
         message_id: str | None = None,
         answer_to: str | None = None,
     ) -> None:
-        require_kind(channel, Kind.EVENT, *PASSING)
+        if channel.kind is not Kind.EVENT:
+            self._send(channel, message, ids, answer_to, urgent=False)
+            await self._link.room()
+            return
         require_writer(self._service, channel)
-        subject = channel.subject(*ids)
         payload = bounded(encode(channel, message))
-        if channel.kind is Kind.EVENT:
-            await store(self._link, subject, payload, None if message_id is None else {MESSAGE_ID: message_id})
-        else:
-            await self._link.publish(subject, payload, answer_to or "")
+        headers = None if message_id is None else {MESSAGE_ID: message_id}
+        await store(self._link, channel.subject(*ids), payload, headers)
+
+    def send(self, channel: Channel[M, Any], message: M, *ids: str, answer_to: str | None = None) -> None:
+        self._send(channel, message, ids, answer_to, urgent=True)
 
     async def subscribe(
         self,
@@ -87,7 +92,7 @@ class NatsBus:
 
         async def on_nats_message(message: Msg) -> None:
             if message.headers and status_of(message):
-                if on_unanswered is not None and status_of(message) == _NO_RESPONDERS:
+                if on_unanswered is not None and status_of(message) == NO_RESPONDERS:
                     await calls.run(on_unanswered, channel.ids_of(message.subject))
                 return
             content = read(channel, message.data)
@@ -95,6 +100,19 @@ class NatsBus:
                 await calls.run(on_message, content, channel.ids_of(message.subject))
 
         return await self._listen(channel, ids, calls, on_nats_message)
+
+    async def hear(
+        self,
+        channel: Channel[M, Any],
+        on_message: OnHeard[M],
+        *ids: str,
+        on_unanswered: Callable[[Ids], None] | None = None,
+    ) -> Subscription:
+        require_kind(channel, *PASSING)
+        require_reader(self._service, channel)
+        hearing = Hearing(self._link, channel, on_message, on_unanswered)
+        await hearing.start(channel.pattern(*ids), self._group(channel))
+        return self._adopt(hearing)
 
     async def consume(
         self,
@@ -137,6 +155,12 @@ class NatsBus:
         require_reader(self._service, channel)
         return NatsStore(self._link, self._service, channel, self._adopt)
 
+    def _send(self, channel: Channel[M, Any], message: M, ids: Ids, answer_to: str | None, *, urgent: bool) -> None:
+        require_kind(channel, *PASSING)
+        require_writer(self._service, channel)
+        payload = bounded(encode(channel, message))
+        self._link.send(channel.subject(*ids), payload, answer_to or "", urgent=urgent)
+
     async def _answer(self, reply: str, answer: bytes | str) -> None:
         try:
             if isinstance(answer, str):
@@ -150,42 +174,13 @@ class NatsBus:
         self, channel: Channel[Any, Any], ids: Ids, calls: Calls, on_nats_message: Callable[[Msg], Awaitable[None]]
     ) -> Subscription:
         require_reader(self._service, channel)
-        group = self._service.value if is_pooled(self._service, channel) else ""
         listening = Listening(self._link, calls, on_nats_message)
-        await listening.start(channel.pattern(*ids), group)
+        await listening.start(channel.pattern(*ids), self._group(channel))
         return self._adopt(listening)
+
+    def _group(self, channel: Channel[Any, Any]) -> str:
+        return self._service.value if is_pooled(self._service, channel) else ""
 
     def _adopt(self, subscription: Subscription) -> Subscription:
         self._open.append(subscription)
         return subscription
-
-
-class Listening:
-    """A core subscription."""
-
-    def __init__(self, link: Link, calls: Calls, on_nats_message: Callable[[Msg], Awaitable[None]]) -> None:
-        self._link = link
-        self._calls = calls
-        self._on_nats_message = on_nats_message
-        self._subscription: NatsSubscription | None = None
-        self._pump: asyncio.Task[None] | None = None
-
-    async def start(self, pattern: str, group: str) -> None:
-        self._subscription = await self._link.subscribe(pattern, self._take, group)
-
-    async def close(self) -> None:
-        await self._calls.end()
-        if asyncio.current_task() is not self._pump:
-            await self._leave()
-
-    async def _take(self, message: Msg) -> None:
-        self._pump = asyncio.current_task()
-        await self._on_nats_message(message)
-        if self._calls.closed:
-            # Closed by its own handler: leaving cancels this task, so it had to wait for the handler's end.
-            await self._leave()
-
-    async def _leave(self) -> None:
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            await self._link.unsubscribe(subscription)

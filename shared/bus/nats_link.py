@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from shared.bus.nats_client import Congested, PromptClient, Take
 from shared.bus.nats_errors import Errors, in_words
 from shared.bus.port import BusUnavailable, DeadlineExceeded, NoResponders
 from shared.contracts.permissions import inbox_prefix
@@ -45,8 +45,9 @@ class Link:
 
     def __init__(self, options: BusOptions) -> None:
         self._options = options
-        self._client = Client()
+        self._client = PromptClient()
         self._errors = Errors(options.user)
+        self.connections = 1
         self._watchers: set[Callable[[], None]] = set()
         self._established = False
         self._refused = asyncio.Event()
@@ -99,6 +100,22 @@ class Link:
         with _in_our_terms():
             await self._client.publish(subject, payload, reply, headers)
 
+    def send(self, subject: str, payload: bytes, reply: str = "", *, urgent: bool = False) -> None:
+        """As `publish`, without a task."""
+        self.require_connected()
+        try:
+            self._client.send(subject, payload, reply, urgent=urgent)
+        except Congested:
+            raise BusUnavailable(f"NATS at {self._options.url} does not take what it is sent") from None
+        except (ConnectionError, RuntimeError) as error:  # the latter is uvloop's word for a connection that has ended
+            raise BusUnavailable(in_words(error)) from error
+
+    async def room(self) -> None:
+        """Returns when the server takes what it is sent: at once, as a rule."""
+        if self._client.stalled:
+            with _in_our_terms():
+                await self._client.room()
+
     async def request(
         self, subject: str, payload: bytes, timeout_s: float, headers: dict[str, str] | None = None
     ) -> Msg:
@@ -118,9 +135,14 @@ class Link:
             raise DeadlineExceeded(f"no answer on {subject} within {timeout_s} s") from None
 
     async def subscribe(
-        self, subject: str, on_message: Callable[[Msg], Awaitable[None]], group: str = ""
+        self,
+        subject: str,
+        on_message: Callable[[Msg], Awaitable[None]],
+        group: str = "",
+        take: Take | None = None,
     ) -> Subscription:
-        """The server knows of it when this returns. Raises PermissionError if it refuses."""
+        """The server knows of it when this returns. Raises PermissionError if it refuses. With `take` only what the
+        server itself has to say comes to `on_message`."""
         self.require_connected()
         self._errors.forgive(subject)
         with _in_our_terms():
@@ -128,6 +150,8 @@ class Link:
                 subject, queue=group, cb=on_message,
                 pending_msgs_limit=PENDING_MESSAGES, pending_bytes_limit=PENDING_BYTES,
             )  # fmt: skip
+            if take is not None:  # the server was told nothing yet, so that no message can have come before
+                self._client.hear(subscription, take)
             await self._settle()
         if self._errors.denies(subject):
             await self.unsubscribe(subscription)
@@ -136,6 +160,7 @@ class Link:
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Never fails: a subscription that the server forgot is over too."""
+        self._client.hear_no_more(subscription)
         try:
             await subscription.unsubscribe()
         except nats.errors.Error as error:
@@ -192,6 +217,7 @@ class Link:
 
     async def _on_reconnect(self) -> None:
         _log.warning("connected to NATS at %s again", self._options.url)
+        self.connections += 1
         for notify in list(self._watchers):
             notify()
 

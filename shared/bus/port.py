@@ -26,6 +26,8 @@ R = TypeVar("R")
 Ids = tuple[str, ...]
 OnMessage = Callable[[M, Ids], Awaitable[None]]
 """Called with the message and the ids in its subject."""
+OnHeard = Callable[[M, Ids], None]
+"""The same, and waits for nothing."""
 OnUndecodable = Callable[[bytes, str], Awaitable[None]]
 """Called with the bytes of what is no message of the channel, and why it is none."""
 
@@ -94,6 +96,10 @@ class Bus(Protocol):
     @property
     def connected(self) -> bool: ...
 
+    @property
+    def connections(self) -> int:
+        """How many there were so far, the present one included. Live messages between two of them are lost."""
+
     async def close(self) -> None:
         """Send what is buffered, end every subscription. Idempotent."""
 
@@ -110,6 +116,10 @@ class Bus(Protocol):
         TELEMETRY, REPLY: fire and forget. RPC: send without waiting; answers, and the bus's own
         "no responders", go to the subject `answer_to`."""
 
+    def send(self, channel: Channel[M, Any], message: M, *ids: str, answer_to: str | None = None) -> None:
+        """As `publish` of a TELEMETRY, REPLY or RPC, for what is urgent and for those who cannot wait. Raises
+        BusUnavailable also if the bus takes nothing; `publish` waits meanwhile."""
+
     async def subscribe(
         self,
         channel: Channel[M, Any],
@@ -120,6 +130,16 @@ class Bus(Protocol):
         """Live messages of a TELEMETRY, REPLY or RPC channel; leading ids narrow it, the rest match
         anything. Whatever is published after this returns arrives. `on_unanswered` is told the ids of a
         REPLY subject whose question met no responders."""
+
+    async def hear(
+        self,
+        channel: Channel[M, Any],
+        on_message: OnHeard[M],
+        *ids: str,
+        on_unanswered: Callable[[Ids], None] | None = None,
+    ) -> Subscription:
+        """As `subscribe`, for handlers that wait for nothing and are soon over: they are called while the bus is read,
+        which costs no turn of the loop."""
 
     async def consume(
         self,

@@ -93,6 +93,35 @@ async def test_answers_and_frames_of_one_gateway_are_told_apart(world: World) ->
     assert await frames.reach(1) == [(frame(), ("g1", "r1"))]
 
 
+async def test_what_is_heard_without_a_task_comes_in_order_with_its_ids(world: World) -> None:
+    worker, gateway, heard, others = (
+        await world.connect("replica_worker"),
+        await world.connect("gateway"),
+        Heard(),
+        Heard(),
+    )
+    hearing = await gateway.hear(catalog.FRAME, heard.note, "g1")
+    await gateway.subscribe(catalog.FRAME, others, "g2")
+    for number in range(200):
+        worker.send(catalog.FRAME, frame(number), "g1", "r1")
+        await worker.publish(catalog.FRAME, frame(number), "g2", "r2")
+    assert await heard.reach(200) == [(frame(number), ("g1", "r1")) for number in range(200)]
+    assert await others.reach(200) == [(frame(number), ("g2", "r2")) for number in range(200)]
+    await hearing.close()
+    await worker.publish(catalog.FRAME, frame(200), "g1", "r1")
+    await worker.publish(catalog.FRAME, frame(200), "g2", "r2")
+    await others.reach(201)
+    assert len(heard.calls) == 200
+
+
+async def test_a_request_to_nobody_is_told_without_a_task_as_well(world: World) -> None:
+    gateway, answers, unanswered = await world.connect("gateway"), Heard(), Heard()
+    await gateway.hear(catalog.ANSWER, answers.note, "g1", on_unanswered=unanswered.note)
+    gateway.send(catalog.GENERATE, generate(), "r1", answer_to=catalog.ANSWER.subject("g1", "q1"))
+    assert await unanswered.reach(1) == [("g1", "q1")]
+    assert answers.calls == []
+
+
 async def test_every_process_of_a_service_hears_what_is_for_each(world: World) -> None:
     gateway = await world.connect("gateway")
     heard = [Heard(), Heard()]

@@ -55,6 +55,38 @@ async def test_an_undecodable_question_fails_for_its_asker(world: World) -> None
     assert await registry.ask(catalog.LOAD, LOAD, "r1", timeout_s=DEADLINE_S) == LOADED
 
 
+async def test_a_handler_without_a_task_that_fails_costs_one_message(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()
+
+    def picky(message: Any, ids: Ids) -> None:
+        if message.sequence == 1:
+            raise ValueError("not this one")
+        heard.note(message.sequence)
+
+    await worker.hear(catalog.GATEWAY_REPORT, picky)
+    gateway.send(BOGUS_REPORT, AskState(), "g1")
+    for sequence in range(3):
+        gateway.send(catalog.GATEWAY_REPORT, gateway_report(sequence), "g1")
+    assert await heard.reach(2) == [0, 2]
+    assert "not a message of channel gateway.report" in caplog.text
+    assert "not this one" in caplog.text
+
+
+async def test_what_is_heard_without_a_task_is_heard_again_after_an_outage(world: World) -> None:
+    gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()
+    await worker.hear(catalog.GATEWAY_REPORT, heard.note)
+    await world.lose()
+    with pytest.raises(BusUnavailable):
+        gateway.send(catalog.GATEWAY_REPORT, gateway_report(1), "g1")
+    await world.find()
+    for bus in (worker, gateway):  # an answer that needs the server: both are with it again, and subscribed
+        await bus.subscribe(catalog.GATEWAY_REPORT if bus is worker else catalog.REPLICA_REPORT, Heard())
+    gateway.send(catalog.GATEWAY_REPORT, gateway_report(2), "g1")
+    assert [message.sequence for message, _ in await heard.reach(1)] == [2]
+
+
 @pytest.mark.parametrize("failure", [ValueError("no"), asyncio.CancelledError()], ids=["raises", "is cancelled inside"])
 async def test_a_handler_that_fails_costs_one_message(world: World, failure: BaseException) -> None:
     gateway, worker, heard = await world.connect("gateway"), await world.connect("replica_worker"), Heard()

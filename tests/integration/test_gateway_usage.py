@@ -161,14 +161,14 @@ async def test_a_known_model_that_a_gateway_out_of_touch_refuses_is_recorded_onc
 
 async def test_a_bus_that_takes_no_question_is_no_error_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway_world(says("Hi"), settings=IMPATIENT) as world:
-        publish = world.bus.publish
+        send = world.bus.send
 
-        async def no_questions(channel: Any, message: Any, *ids: str, **options: Any) -> None:
+        def no_questions(channel: Any, message: Any, *ids: str, **options: Any) -> None:
             if channel is GENERATE:
                 raise BusUnavailable("planted: away for a moment")
-            await publish(channel, message, *ids, **options)
+            send(channel, message, *ids, **options)
 
-        monkeypatch.setattr(world.bus, "publish", no_questions)
+        monkeypatch.setattr(world.bus, "send", no_questions)
         assert (await post(world)).status_code == 503
         record = await only_record(world)
         assert (record.adapter_id, record.attempts) == (ADAPTER.adapter_id, 1)

@@ -91,6 +91,10 @@ class Heard:
         self._changed = asyncio.Event()
 
     async def __call__(self, *arguments: Any) -> None:
+        self.note(*arguments)
+
+    def note(self, *arguments: Any) -> None:
+        """The same for whoever waits for no handler."""
         self.calls.append(arguments[0] if len(arguments) == 1 else arguments)
         self._changed.set()
 
