@@ -14,7 +14,8 @@ _log = get_logger(__name__)
 
 
 class Spout:
-    """`write` makes events of pieces. What a stalled line does not take waits here. What fails costs this stream, and
+    """`write` makes events of pieces, which leave when the turn is over; a first token does not wait for the others of
+    its frame. What a stalled line does not take waits here. What fails costs this stream, and
     not those that are heard of in the same frame or written in the same turn."""
 
     __slots__ = ("_line", "_waiting", "_write", "waiting_bytes")
@@ -33,12 +34,12 @@ class Spout:
             self._give_up(error)
             return
         if event:
-            if not self._waiting:
-                self._line.turn.add(self.flush)
             self._waiting.append(event)
             self.waiting_bytes += len(event)
-            if self.waiting_bytes > _AT_ONCE_BYTES:
+            if piece.first or self.waiting_bytes > _AT_ONCE_BYTES:
                 self.flush()
+            elif len(self._waiting) == 1:
+                self._line.turn.add(self.flush)
 
     def flush(self) -> None:
         if self._waiting and not self._line.stalled:

@@ -7,6 +7,7 @@ from asyncio import Transport
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
 import pytest
 
 from services.gateway.core import refusal
@@ -129,6 +130,13 @@ async def test_what_flows_is_one_write_a_turn_and_wakes_nobody_before_the_end() 
     outlet.put(token("c", END))
     assert outlet.wake.is_set()
     assert outlet.take() == [token("c", END)]
+
+
+async def test_a_first_token_does_not_wait_for_the_end_of_its_turn() -> None:
+    transport = PaperTransport()
+    spout = Spout(Line(cast(Transport, transport), cast(Flow, PaperFlow()), Turn()), said)
+    spout.put(msgspec.structs.replace(token("a"), first=True))
+    assert transport.written == b"1\r\na\r\n"
 
 
 async def test_a_stalled_line_keeps_the_order_and_is_counted() -> None:
