@@ -99,6 +99,14 @@ def prefer(pids: Sequence[int]) -> None:
             Path(f"/proc/{pid}/autogroup").write_text(str(_PREFERRED))
 
 
+def keep(pids: Sequence[int], core: int) -> None:
+    """These processes, and what they start from now on, run on this core only."""
+    for pid in (each for root in pids for each in tree(root)):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), {core})
+
+
 def put_first(pids: Sequence[int]) -> None:
     """Nobody else runs while one of these processes, or of their children, wants to: among themselves they take turns.
     Raises PermissionError."""
