@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from itertools import count, islice
 from pathlib import Path
 
 import httpx
@@ -17,45 +18,33 @@ import pytest
 from services.replica_worker.engine.port import EngineRequest
 from services.replica_worker.requests.running import Running
 from tests.support.growing_answers import Body, Read, growing
-from tests.support.killable_replicas import KillableReplicas, serve
+from tests.support.killable_replicas import serve
 from tests.support.tiny_model import tiny_model_once
-from tests.support.unbroken_fleet import BASE_NAME, KEY, NAMES, fleet
+from tests.support.unbroken_fleet import BASE_NAME, KEY, NAMES, Fleet, fleet
 
 STREAMS, KILLS, AT_ONCE = 200, 20, 24
 STREAMS_A_KILL = STREAMS // KILLS
 PROMPTS = 25
-KILLED_TWICE = "2 replicas were lost while they worked on this request, so no other is asked."
 STALL_S = 5.0
 Within = Callable[[float], AbstractAsyncContextManager[None]]
 
 
 @dataclass(kw_only=True)
-class Pace:
-    """So that kills and streams keep step: neither gets far ahead of the other. A stream has `begun` once it has text,
-    or is over."""
+class Begun:
+    """Counts the streams that have text, or are over."""
 
-    begun: int = 0
-    killed: int = 0
+    count: int = 0
     news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def may_begin(self, number: int) -> None:
+    async def one_more(self) -> None:
         async with self.news:
-            await self.news.wait_for(lambda: number < AT_ONCE + self.killed * STREAMS_A_KILL)
-
-    async def count_begun(self) -> None:
-        async with self.news:
-            self.begun += 1
+            self.count += 1
             self.news.notify_all()
 
-    async def reach(self, begun: int) -> None:
+    async def reach(self, count: int) -> None:
         """Returns once so many streams have begun."""
         async with self.news:
-            await self.news.wait_for(lambda: self.begun >= begun)
-
-    async def count_kill(self) -> None:
-        async with self.news:
-            self.killed += 1
-            self.news.notify_all()
+            await self.news.wait_for(lambda: self.count >= count)
 
 
 def question(prompt: int, *, stream: bool = True, **changes: object) -> Body:
@@ -66,29 +55,27 @@ def question(prompt: int, *, stream: bool = True, **changes: object) -> Body:
     return {**asked, "temperature": prompt % 2, "max_tokens": 120, **options, **changes}
 
 
-async def read(client: httpx.AsyncClient, body: Body, pace: Pace) -> Read:
+async def read(client: httpx.AsyncClient, body: Body, begun: Begun) -> Read:
     got, counted = Read(), False
     async for got in growing(client, body):
         if got.text and not counted:
-            await pace.count_begun()
+            await begun.one_more()
             counted = True
     if not counted:
-        await pace.count_begun()
+        await begun.one_more()
     return got
 
 
-async def read_all(url: str, bodies: Sequence[Body], pace: Pace | None = None) -> list[Read]:
-    """All at once, or in step with kills."""
-    kept = pace or Pace(killed=KILLS)
-    headers = {"authorization": f"Bearer {KEY}"}
-    limits = httpx.Limits(max_connections=64)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60.0, limits=limits) as client:
+def client_of(url: str) -> httpx.AsyncClient:
+    headers, limits = {"authorization": f"Bearer {KEY}"}, httpx.Limits(max_connections=64)
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=60.0, limits=limits)
 
-        async def one(number: int, body: Body) -> Read:
-            await kept.may_begin(number)
-            return await read(client, body, kept)
 
-        return list(await asyncio.gather(*(one(number, body) for number, body in enumerate(bodies))))
+async def read_all(url: str, bodies: Sequence[Body], begun: Begun | None = None) -> list[Read]:
+    """All at once."""
+    counting = begun or Begun()
+    async with client_of(url) as client:
+        return list(await asyncio.gather(*(read(client, body, counting) for body in bodies)))
 
 
 async def questions(url: str) -> list[Body]:
@@ -100,12 +87,38 @@ async def questions(url: str) -> list[Body]:
     return plain
 
 
-async def kill_in_turn(replicas: KillableReplicas, pace: Pace, kills: int) -> None:
-    for number in range(kills):
-        await pace.reach((number + 1) * STREAMS_A_KILL)
-        await replicas.kill(NAMES[number % len(NAMES)])
-        await pace.count_kill()
-        await replicas.all_ready()
+class Rounds:
+    """Each has one kill and streams of its own: half of them are begun before it, the others right after it."""
+
+    def __init__(self, running: Fleet, client: httpx.AsyncClient, bodies: Iterator[Body]) -> None:
+        self._running = running
+        self._client = client
+        self._bodies = bodies
+        self.reads: list[Read] = []
+        self.interrupted: list[set[str]] = []
+        """The calls that each kill interrupted in the middle of their answers. Nothing was killed in vain: what had no
+        stream any more when it died is left out, and its round held once more."""
+
+    async def kill(self, times: int) -> None:
+        while len(self.interrupted) < times:
+            before = self._running.answers.went_on_elsewhere()
+            await self._one(1 + 2 * len(self.interrupted))
+            if went_on := self._running.answers.went_on_elsewhere() - before:
+                self.interrupted.append(went_on)
+
+    async def _one(self, tokens: int) -> None:
+        """Kills whoever has given so many tokens of an answer first, and is still at it."""
+        await self._running.replicas.all_ready()
+        async with asyncio.TaskGroup() as reading:
+            first = reading.create_task(self._read(STREAMS_A_KILL // 2))
+            await self._running.replicas.kill(await self._running.answers.one_reaches(tokens))
+            then = reading.create_task(self._read(STREAMS_A_KILL // 2))
+        self.reads += [*first.result(), *then.result()]
+        await self._running.answers.all_over()
+
+    async def _read(self, count: int) -> list[Read]:
+        bodies = list(islice(self._bodies, count))
+        return await asyncio.gather(*(read(self._client, body, Begun()) for body in bodies))
 
 
 @pytest.fixture(scope="module")
@@ -116,25 +129,23 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_c33_twenty_kills_under_two_hundred_streams_change_nothing_that_clients_read(
     tmp_path: Path, model: Path, within: Within
 ) -> None:
-    async with within(150), fleet(tmp_path, model) as running:
+    async with within(150), fleet(tmp_path, model) as running, client_of(running.url) as client:
         asked = await questions(running.url)
         undisturbed = await read_all(running.url, asked)
         before = len(await running.usage.reach(PROMPTS + len(asked[::5])))
-        bodies = [_or_whole(asked[at % PROMPTS], whole=at % 5 == 1) for at in range(STREAMS)]
-        pace = Pace()
-        killing = asyncio.create_task(kill_in_turn(running.replicas, pace, KILLS))
-        reads = await read_all(running.url, bodies, pace)
-        await killing
-        records = (await running.usage.reach(before + STREAMS))[before:]
-    whole = [(got, undisturbed[at % PROMPTS]) for at, got in enumerate(reads) if not got.error]
-    assert [got for got, _ in whole] == [same for _, same in whole]
-    assert {got.error for got in reads if got.error} <= {KILLED_TWICE}
-    assert len(whole) >= 0.8 * STREAMS
+        rounds = Rounds(running, client, (_or_whole(asked[at % PROMPTS], whole=at % 5 == 1) for at in count()))
+        await rounds.kill(KILLS)
+        reads = rounds.reads
+        records = (await running.usage.reach(before + len(reads)))[before:]
+    assert len(reads) >= STREAMS
+    assert reads == [undisturbed[at % PROMPTS] for at in range(len(reads))]
+    attempts = {record.call_id: record.attempts for record in records}
+    assert [min(attempts[call_id] for call_id in calls) > 1 for calls in rounds.interrupted] == [True] * KILLS
     good = [record for record in records if record.outcome in ("stop", "length")]
-    assert sum(record.attempts > 1 for record in good) >= KILLS, "else nothing was shown"
-    assert len(records) == STREAMS
-    assert Counter(record.completion_tokens for record in good) == Counter(got.completion_tokens for got, _ in whole)
-    assert Counter(record.prompt_tokens for record in good) == Counter(got.prompt_tokens for got, _ in whole)
+    assert len(good) == len(records) == len(reads)
+    assert sum(record.attempts > 1 for record in good) >= KILLS
+    assert Counter(record.completion_tokens for record in good) == Counter(got.completion_tokens for got in reads)
+    assert Counter(record.prompt_tokens for record in good) == Counter(got.prompt_tokens for got in reads)
 
 
 async def test_an_engine_that_is_given_a_token_less_than_was_produced_is_seen(
@@ -143,9 +154,9 @@ async def test_an_engine_that_is_given_a_token_less_than_was_produced_is_seen(
     async with within(60), fleet(tmp_path, model, serve_forgetfully) as running:
         asked = [question(prompt, max_tokens=400) for prompt in range(AT_ONCE)]
         undisturbed = await read_all(running.url, asked)
-        pace = Pace()
-        reading = asyncio.create_task(read_all(running.url, asked, pace))
-        await pace.reach(AT_ONCE)
+        begun = Begun()
+        reading = asyncio.create_task(read_all(running.url, asked, begun))
+        await begun.reach(AT_ONCE)
         for name in NAMES[:2]:
             await running.replicas.kill(name)
         reads = await reading
@@ -159,9 +170,9 @@ async def test_c82_a_gateway_that_stalls_and_a_bus_that_restarts_lose_and_repeat
         asked = [question(at % PROMPTS, seed=at, max_tokens=400) for at in range(64)]
         undisturbed = await read_all(running.url, asked)
         assert all(got.completion_tokens > 0 for got in undisturbed), "64 that were refused would be alike as well"
-        pace = Pace(killed=KILLS)
-        reading = asyncio.create_task(read_all(running.url, asked, pace))
-        await pace.reach(10)
+        begun = Begun()
+        reading = asyncio.create_task(read_all(running.url, asked, begun))
+        await begun.reach(10)
         threading.Event().wait(STALL_S)  # the fault itself: the gateway's loop stands still
         await running.server.kill()
         coming = asyncio.create_task(read_all(running.url, asked[:8]))

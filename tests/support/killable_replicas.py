@@ -40,6 +40,7 @@ class KillableReplicas:
         self._run = run
         self._processes: dict[str, ForkServerProcess] = {}
         self._ready: dict[str, str] = {}
+        self._dead: set[str] = set()
         self._news = asyncio.Condition()
         _FORKS.set_forkserver_preload([__name__, "tests.support.run_engine_once"])
 
@@ -63,7 +64,7 @@ class KillableReplicas:
         process.kill()
         await asyncio.to_thread(process.join)
         process.close()
-        self._ready.pop(name, None)
+        self._dead.add(self._ready.pop(name, ""))
         self._launch(name)
 
     async def all_ready(self) -> None:
@@ -78,6 +79,6 @@ class KillableReplicas:
 
     async def _on_report(self, report: ReplicaReport, ids: Ids) -> None:
         async with self._news:
-            if report.ready:
+            if report.ready and report.incarnation not in self._dead:  # its last words may come late
                 self._ready[report.replica_id] = report.incarnation
             self._news.notify_all()

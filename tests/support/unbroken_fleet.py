@@ -20,6 +20,7 @@ from shared.messages.identity import key_of
 from shared.messages.pools import pool_id
 from shared.messages.usage import UsageBatch, UsageRecord
 from shared.runtime.clock import SystemClock
+from tests.support.answers_under_way import AnswersUnderWay
 from tests.support.killable_replicas import KillableReplicas, Serve, serve
 from tests.support.nats_server import NatsServer, nats_server
 
@@ -57,19 +58,21 @@ class Fleet:
     server: NatsServer
     replicas: KillableReplicas
     usage: Ledger
+    answers: AnswersUnderWay
 
 
 @asynccontextmanager
 async def fleet(folder: Path, model: Path, run: Serve = serve) -> AsyncIterator[Fleet]:
     async with nats_server(folder) as server:
-        registry, placement, gateway = [
-            await connect(server.options(user)) for user in ("registry", "placement", "gateway")
+        registry, placement, gateway, listener = [
+            await connect(server.options(user)) for user in ("registry", "placement", "gateway", "gateway")
         ]
         base_hash = base_model_hash(model)
         await write_directory(registry, base_hash)
         await write_membership(placement, pool_id(base_hash, 16))
         replicas = KillableReplicas({name: environment(name, server, folder, model) for name in NAMES}, folder, run)
-        usage = Ledger()
+        usage, answers = Ledger(), AnswersUnderWay()
+        await answers.listen(listener)
         await registry.consume(USAGE_RECORDED, Service.REGISTRY.value, usage.on_usage)
         settings = Settings(nats_url="", nats_user="", nats_password="", gateway_id="gateway-0", port=0)
         assembly = assemble(settings, gateway, SystemClock())
@@ -79,12 +82,12 @@ async def fleet(folder: Path, model: Path, run: Serve = serve) -> AsyncIterator[
                 await part.start()
             await assembly.following.full.wait()
             url = f"http://127.0.0.1:{assembly.server.port}"
-            yield Fleet(url=url, server=server, replicas=replicas, usage=usage)
+            yield Fleet(url=url, server=server, replicas=replicas, usage=usage, answers=answers)
         finally:
             for part in reversed(assembly.parts):
                 await part.stop()
             await replicas.stop()
-            for bus in (registry, placement, gateway):
+            for bus in (registry, placement, gateway, listener):
                 await bus.close()
 
 
