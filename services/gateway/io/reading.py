@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
+from urllib.parse import unquote
 
 import httptools
 import msgspec
@@ -18,7 +19,8 @@ class Head(msgspec.Struct, frozen=True):
 
     method: str
     version: str
-    path: bytes
+    path: str
+    raw_path: bytes
     query: bytes
     headers: list[tuple[bytes, bytes]]
     size_bytes: int
@@ -37,15 +39,15 @@ class Hearer(Protocol):
 
 
 class Reading:
-    """One request after the other. `in_head`: one has begun, and its head is not whole. `is_between`: whatever has
-    begun is whole, and another reading may take the next."""
+    """One request after the other, up to one that is to be the last: what comes after that is dropped. `in_head`: one
+    has begun, and its head is not whole. `is_between`: all that began is whole, and another reading may take the
+    next."""
 
     __slots__ = ("_expects", "_headers", "_hearer", "_parser", "_url", "in_head", "is_between")
 
     def __init__(self, hearer: Hearer) -> None:
         self._hearer = hearer
         self._parser = httptools.HttpRequestParser(self)
-        # What follows a request that asked for the connection's end is no error of that request.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.in_head = False
         self.is_between = True
@@ -79,8 +81,8 @@ class Reading:
         size_bytes = len(self._url) + sum([len(name) + len(value) + 4 for name, value in headers])
         self._hearer.hear_head(
             Head(
-                parser.get_method().decode(), parser.get_http_version(), url.path, url.query or b"", headers,
-                size_bytes, parser.should_keep_alive(), self._expects,
+                parser.get_method().decode(), parser.get_http_version(), unquote(url.path.decode("ascii")), url.path,
+                url.query or b"", headers, size_bytes, parser.should_keep_alive(), self._expects,
             )
         )  # fmt: skip
 
@@ -89,7 +91,7 @@ class Reading:
 
     def on_message_complete(self) -> None:
         if not self._parser.should_upgrade():  # else its body is still to come
-            self.is_between = True
+            self.is_between = self._parser.should_keep_alive()
             self._hearer.hear_end()
 
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Protocol
-from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.server import ServerState
@@ -126,9 +125,8 @@ class Reply:
         assert head is not None, "a reply runs once"
         return {
             "type": "http", "asgi": _ASGI, "http_version": head.version, "method": head.method, "scheme": "http",
-            "path": unquote(head.path.decode("ascii")), "raw_path": head.path, "query_string": head.query,
-            "root_path": "", "headers": head.headers, "server": None, "client": None,
-            "extensions": {EXTENSION: self.line},
+            "path": head.path, "raw_path": head.raw_path, "query_string": head.query, "root_path": "",
+            "headers": head.headers, "server": None, "client": None, "extensions": {EXTENSION: self.line},
         }  # fmt: skip
 
     async def _fail(self) -> None:

@@ -145,6 +145,18 @@ async def test_what_is_no_request_puts_nothing_into_the_answer_before_it(connect
     assert connection.transport.closed
 
 
+async def test_what_comes_after_the_last_request_does_not_cut_its_answer_off(connection: Connection) -> None:
+    connection.send(ASK.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+    connection.send(b"\x00\x01\r\n\r\n")
+    connection.app.may_end.put_nowait(None)
+    await connection.transport.shows(b"end\r\n0\r\n\r\n")
+
+
+async def test_a_path_that_is_no_text_makes_no_request(connection: Connection) -> None:
+    connection.send(b"POST http://h\xffabs HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert connection.transport.written.startswith(b"HTTP/1.1 400 ")
+
+
 async def test_what_is_no_request_is_refused_as_clients_expect_it(connection: Connection) -> None:
     connection.send(b"\x00\x01\r\n\r\n")
     assert connection.transport.written.startswith(b"HTTP/1.1 400 ")
