@@ -58,9 +58,15 @@ def statements() -> Iterator[Statements]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
+def one_postgres() -> Iterator[Postgres]:
     with running_postgres() as running:
         yield running
+
+
+@pytest.fixture
+def postgres(one_postgres: Postgres) -> Iterator[Postgres]:
+    yield one_postgres
+    one_postgres.let_go()
 
 
 @pytest.fixture

@@ -172,6 +172,16 @@ async def answers(database: Database) -> bool:
     return True
 
 
+async def test_a_database_of_a_test_is_gone_when_a_later_one_gets_its_own(postgres: Postgres) -> None:
+    database = Database(await postgres.new_database(), Changes(), HASTY)
+    await database.check()
+    postgres.let_go()
+    await postgres.new_database()
+    with pytest.raises(DatabaseUnavailable):
+        await database.check()
+    await database.stop()
+
+
 # -- a server that goes and comes back -----------------------------------------------------------------
 
 
