@@ -23,6 +23,7 @@ from services.gateway.core.stream import (
     Wait,
 )
 from services.gateway.records import outcome_of
+from services.gateway.repeats import Repeats
 from shared.messages.generation import Accepted, Answer, Queued, Refused, TokenChunk
 
 _OUT_OF_TOUCH = NoChoice(reason=OUT_OF_TOUCH, may_change=True, code="not_ready")
@@ -34,6 +35,7 @@ class Conversations:
         self._live: dict[str, Conversation] = {}
         self._waiting: list[Conversation] = []
         self._cancels = Cancels(desk.post)
+        self._repeats = Repeats(desk)
 
     def __len__(self) -> int:
         return len(self._live) + len(self._waiting)
@@ -77,7 +79,8 @@ class Conversations:
         if (conversation := self._live.get(bus_id)) is not None:
             now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
             self._desk.fleet.on_unanswered(conversation.stream.replica_id)
-            self._apply(conversation, failover.unanswered(conversation.stream, bus_id, policy, now_s))
+            if not self._repeats.unheard(conversation):
+                self._apply(conversation, failover.unanswered(conversation.stream, bus_id, policy, now_s))
 
     def on_chunks(self, replica_id: str, chunks: Iterable[TokenChunk]) -> None:
         """One frame of a replica."""
@@ -108,8 +111,9 @@ class Conversations:
         return {conversation.replica_id for conversation in self._live.values()}
 
     def tick(self) -> None:
-        """Deadlines, and another look for those whom nobody could serve."""
+        """Deadlines, and another look for those whom nobody could serve or hear."""
         now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
+        self._repeats.tick(self._live.values())
         waiting, self._waiting = self._waiting, []
         for conversation in waiting:
             self._apply(conversation, self._route(conversation))

@@ -20,7 +20,9 @@ from shared.contracts.permissions import inbox_prefix
 
 FIRST_CONNECT_S = 5.0
 RECONNECT_WAIT_S = 0.2
-PING_INTERVAL_S = 5
+PING_INTERVAL_S = 1
+"""A server that leaves two pings unanswered hangs, and the connection counts as lost: before replicas that cannot be
+heard over it do."""
 SETTLE_S = 2
 CONFIRM_S = 5.0
 """How long the server has to confirm what it stored."""
