@@ -127,7 +127,6 @@ class OneReplica:
         self._gateway, self._registry = broker.connect("gateway"), broker.connect("registry")
         self._placement = broker.connect("placement")
         self._store = around.store
-        self._frames = FrameSender(bus, FrameBook(plan.replica_id, "first"), clock)
         self._residency = ResidencyTeller(bus, ResidencyLog(plan.replica_id, "first", self._pool), clock)
         identity = Identity(
             replica_id=plan.replica_id, incarnation="first", pool_id=self._pool, base_model_hash=self._base_hash
@@ -140,7 +139,7 @@ class OneReplica:
             tokenizer=Tokenizer.from_folder(plan.model_folder),
             files=DiskFiles(settings.cache_folder),
             store=self._store,
-            frames=self._frames,
+            frames=FrameSender(bus, FrameBook(plan.replica_id, "first"), clock),
             residency=self._residency,
             meters=Meters(Metrics("replica_worker")),
             ask_to_stop=lambda: None,
@@ -152,7 +151,7 @@ class OneReplica:
     async def running(self) -> AsyncIterator[OneReplica]:
         """Started, and kept going in the background until the end of the block."""
         async with AsyncExitStack() as ends:
-            for part in (self._frames, self._residency, self.replica):
+            for part in (self._residency, self.replica):
                 await part.start()
                 ends.push_async_callback(part.stop)
             ends.push_async_callback((await self._gateway.subscribe(ANSWER, self._on_answer, self._gateway_id)).close)

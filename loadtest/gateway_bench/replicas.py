@@ -78,7 +78,7 @@ class _NoProbe:
 def saying_parts(plan: Plan, name: str, bus: Bus, clock: Clock) -> list[Part]:
     frames = FrameSender(bus, FrameBook(name, f"{name}-1"), clock)
     replica = SayingReplica(bus, frames, plan.pool_id)
-    return [frames, replica, periodically(clock, 1.0, replica.report), periodically(clock, 0.5, replica.beat)]
+    return [replica, periodically(clock, 1.0, replica.report), periodically(clock, 0.5, replica.beat)]
 
 
 def timed_parts(plan: Plan, name: str, bus: Bus, tokenizer: Tokenizer) -> list[Part]:

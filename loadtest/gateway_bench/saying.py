@@ -56,7 +56,7 @@ class _Stream:
 
 
 class SayingReplica:
-    """A part of a process: `bus` is its own, `frames` are started and stopped by somebody else."""
+    """A part of a process: `bus` is its own."""
 
     def __init__(self, bus: Bus, frames: FrameSender, pool_id: str) -> None:
         self._bus = bus
@@ -74,7 +74,7 @@ class SayingReplica:
         self._open += [
             await bus.serve(CANCEL, self._on_cancel, self._name),
             await bus.serve(REPLAY, self._on_replay, self._name),
-            await bus.subscribe(GENERATE, self._on_generate, self._name),
+            await bus.hear(GENERATE, self._on_generate, self._name),
         ]
 
     async def stop(self) -> None:
@@ -103,17 +103,17 @@ class SayingReplica:
     async def beat(self) -> None:
         self._frames.beat({each.request.gateway_id for some in self._streams.values() for each in some.values()})
 
-    async def _on_generate(self, request: GenerateRequest, ids: Ids) -> None:
+    def _on_generate(self, request: GenerateRequest, ids: Ids) -> None:
         """The same answers as a worker's."""
         came_ns, gateway_id, name = time.monotonic_ns(), request.gateway_id, request.request_id
         queued = Queued(request_id=name, replica_id=self._name, incarnation=self._incarnation)
-        await self._bus.publish(ANSWER, queued, gateway_id, name)
+        self._bus.send(ANSWER, queued, gateway_id, name)
         accepted = Accepted(
             request_id=name, replica_id=self._name, incarnation=self._incarnation, tier="gpu",
             prompt_tokens=_PROMPT_TOKENS, seed=request.sampling.seed, adapter_id=request.adapter_id,
             digest=request.digest,
         )  # fmt: skip
-        await self._bus.publish(ANSWER, accepted, gateway_id, name)
+        self._bus.send(ANSWER, accepted, gateway_id, name)
         step_s = pace_s(request)
         batch = (step_s, next(self._turns) % BATCHES if step_s else 0)
         self._streams.setdefault(batch, {})[name] = _Stream(request=request, came_ns=came_ns)

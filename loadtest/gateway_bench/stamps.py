@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -42,14 +42,12 @@ class Arrivals:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bus, name)
 
-    async def subscribe(
-        self, channel: Any, on_message: Callable[[Any, Ids], Awaitable[None]], *ids: str, **more: Any
-    ) -> Subscription:
-        async def noted(message: Any, found: Ids) -> None:
+    async def hear(self, channel: Any, on_message: Callable[[Any, Ids], None], *ids: str, **more: Any) -> Subscription:
+        def noted(message: Any, found: Ids) -> None:
             self.at_ns[message.request_id] = time.monotonic_ns()
-            await on_message(message, found)
+            on_message(message, found)
 
-        return await self._bus.subscribe(channel, noted if channel is GENERATE else on_message, *ids, **more)
+        return await self._bus.hear(channel, noted if channel is GENERATE else on_message, *ids, **more)
 
 
 class StampedFrames(FrameSender):

@@ -182,7 +182,6 @@ def parts_of(replica: Replica, outside: Outside, probe: ProbeServer) -> list[Par
     clock = outside.clock
     return [
         probe,
-        outside.frames,
         outside.residency,
         periodically(clock, REPORT_S, replica.reporter.send),
         periodically(clock, TICK_S, replica.tick),

@@ -139,7 +139,7 @@ class Replica:
             await bus.serve(EVALUATE, Evaluator(self._means).evaluate, replica_id),
             await bus.serve(COMPLETE, Completer(self._means, generation).complete, replica_id),
             # Last: whoever is told "no responders" goes to another replica at once.
-            await bus.subscribe(GENERATE, generation.on_generate, replica_id),
+            await bus.hear(GENERATE, generation.on_generate, replica_id),
         ]
 
     async def close(self) -> None:

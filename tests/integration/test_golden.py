@@ -153,6 +153,5 @@ async def reports_of_a_start(tmp_path: Path, model: Path, dtype: Dtype, reports:
         await replica.start()
     finally:
         await replica.residency.stop()
-        await replica.frames.stop()
         await replica.until(lambda: bool(reports))
         await subscription.close()

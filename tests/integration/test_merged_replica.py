@@ -171,7 +171,6 @@ async def test_a_rank_above_the_limit_of_slots_is_merged_all_the_same(tmp_path: 
 
 
 async def fails_to_start(placed: Rig, reason: str) -> None:
-    await placed.frames.start()
     await placed.residency.start()
     try:
         with pytest.raises(EngineFailed, match=reason):
@@ -181,7 +180,6 @@ async def fails_to_start(placed: Rig, reason: str) -> None:
         assert not placed.replica.reporter.report().ready
     finally:
         await placed.residency.stop()
-        await placed.frames.stop()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -223,7 +223,6 @@ class Rig:
         return self.folder / "store" / record.store_key
 
     async def start(self) -> None:
-        await self.frames.start()
         await self.residency.start()
         await self.replica.start()
         await self.caller.listen()
@@ -231,16 +230,13 @@ class Rig:
     async def stop(self) -> None:
         await self.replica.stop()
         await self.residency.stop()
-        await self.frames.stop()
 
     async def restart_after_kill(self, engine: Engine) -> None:
         """A new process on what a killed one left: nothing of the old one is told that it ends."""
         await self.replica.close()
         await self.residency.stop()
-        await self.frames.stop()
         self.engine = engine
         self.replica = self._build("second")
-        await self.frames.start()
         await self.residency.start()
         await self.replica.start()
 

@@ -27,22 +27,16 @@ class Answers:
         self._frames = means.frames
         self._answered = Answered()
 
-    async def again(self, request: GenerateRequest) -> bool:
-        """Whether this very request was answered before; it is told the same once more then, and the number of the
-        last frame, since those may be lost as well."""
-        if (word := self._answered.word_on(request.request_id)) is None:
+    async def received(self, request: GenerateRequest) -> bool:
+        """Whether this request is new. If not, it is told once more what it was answered, and the number of the last
+        frame, since those may be lost as well."""
+        if (word := self._answered.word_on(request.request_id)) is not None:
+            self._frames.book.remind(request.gateway_id, self._clock.now_s())
+            await self._send(request, word)
             return False
-        self._frames.book.remind(request.gateway_id, self._clock.now_s())
-        await self._send(request, word)
+        name, incarnation = self._identity.replica_id, self._identity.incarnation
+        await self._send(request, Queued(request_id=request.request_id, replica_id=name, incarnation=incarnation))
         return True
-
-    async def queued(self, request: GenerateRequest) -> None:
-        answer = Queued(
-            request_id=request.request_id,
-            replica_id=self._identity.replica_id,
-            incarnation=self._identity.incarnation,
-        )
-        await self._send(request, answer)
 
     async def accepted(self, running: Running) -> None:
         request = running.request
@@ -92,7 +86,7 @@ class Answers:
         until_s = self._clock.now_s() + _PATIENCE_S
         while True:
             try:
-                await self._bus.publish(ANSWER, answer, request.gateway_id, request.request_id)
+                self._bus.send(ANSWER, answer, request.gateway_id, request.request_id)
             except BusUnavailable:
                 if self._clock.now_s() >= until_s:
                     raise

@@ -32,7 +32,8 @@ class Counting:
         self._by.meters.proof_wait_s.observe(now_s - since_s)
 
     def resumed(self, running: Running, token: StepToken) -> None:
-        self._by.meters.resumed_tokens_computed.inc(running.computed_again(token))
+        if again := running.computed_again(token):
+            self._by.meters.resumed_tokens_computed.inc(again)
 
     def tokens(self, running: Running, tokens: int) -> None:
         """They leave now."""

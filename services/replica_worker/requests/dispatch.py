@@ -86,7 +86,7 @@ class Dispatcher:
         running.in_line_at_s = self._by.clock.now_s()
         ticket = Ticket(running, record, running.in_line_at_s)
         self.room.enter(ticket)
-        self.wake()
+        (self._decide if len(self.room) == 1 else self.wake)()  # one alone is compared with nobody
         await self.turn_again(ticket.turn)
 
     async def turn_again(self, turn: Awaitable[None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from services.replica_worker.core.frames import FrameBook, by_gateway
@@ -18,51 +17,34 @@ _log = get_logger(__name__)
 
 
 class FrameSender:
-    """Numbers frames when they are written and sends them one after another. A frame that cannot be sent
-    stays in the book: the gateway sees the gap and asks again."""
+    """Numbers frames when they are written, and sends them at once. A frame that cannot be sent stays in the book:
+    the gateway sees the gap and asks again."""
 
     def __init__(self, bus: Bus, book: FrameBook, clock: Clock) -> None:
         self.book = book
         self._bus = bus
         self._clock = clock
-        self._outgoing: asyncio.Queue[tuple[str, Frame]] = asyncio.Queue()
-        self._sender: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        self._sender = asyncio.create_task(self._send(), name="frame sender")
-
-    async def stop(self) -> None:
-        """Sends what is written already."""
-        await self._outgoing.join()
-        if self._sender is not None:
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
+        self._unsent = 0
 
     def write(self, chunks: Iterable[tuple[str, TokenChunk]]) -> None:
         """One frame for each gateway that these chunks, of one step, belong to."""
         now_s, written_at_s = self._clock.now_s(), self._clock.wall_s()
         for gateway_id, own in by_gateway(chunks).items():
-            frame = self.book.write(gateway_id, own, now_s, written_at_s)
-            self._outgoing.put_nowait((gateway_id, frame))
+            self._send(gateway_id, self.book.write(gateway_id, own, now_s, written_at_s))
 
     def beat(self, running: Iterable[str]) -> None:
         """Tell the last number to gateways with running streams, and to those who were sent one just now."""
         for gateway_id in self.book.recent(self._clock.now_s(), _LINGER_S).union(running):
-            self._outgoing.put_nowait((gateway_id, self.book.heartbeat(gateway_id)))
+            self._send(gateway_id, self.book.heartbeat(gateway_id))
 
-    async def _send(self) -> None:
-        unsent = 0
-        while True:
-            gateway_id, frame = await self._outgoing.get()
-            try:
-                await self._bus.publish(FRAME, frame, gateway_id, frame.replica_id)
-            except Exception as error:  # whatever it is, every stream of this replica waits for what comes next
-                unsent += 1
-                if unsent == 1:  # one line an outage, not one a step
-                    _log.warning("a frame was not sent", gateway_id=gateway_id, number=frame.number, reason=str(error))
-            else:
-                if unsent:
-                    _log.warning("frames are sent again", unsent=unsent)
-                unsent = 0
-            finally:
-                self._outgoing.task_done()
+    def _send(self, gateway_id: str, frame: Frame) -> None:
+        try:
+            self._bus.send(FRAME, frame, gateway_id, frame.replica_id)
+        except Exception as error:  # whatever it is, every stream of this replica goes on
+            self._unsent += 1
+            if self._unsent == 1:  # one line an outage, not one a step
+                _log.warning("a frame was not sent", gateway_id=gateway_id, number=frame.number, reason=str(error))
+        else:
+            if self._unsent:
+                _log.warning("frames are sent again", unsent=self._unsent)
+            self._unsent = 0

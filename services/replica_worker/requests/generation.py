@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from services.replica_worker.engine.port import EngineFailed, EngineRequest, StepToken
 from services.replica_worker.means import Means
@@ -34,22 +35,15 @@ class Generation:
         self._counting = Counting(means, self.dispatcher)
         self._open = OpenRequests(means, self.dispatcher, self._answers)
 
-    async def on_generate(self, request: GenerateRequest, ids: Ids) -> None:
-        running = Running(request=request, arrived_at_s=self._by.clock.now_s())
+    def on_generate(self, request: GenerateRequest, ids: Ids) -> None:
         self._gateways.hear(request.gateway_id)
-        if await self._answers.again(request):
-            return
-        await self._answers.queued(request)
-        if self._open.get(request.request_id) is not None:
-            return  # it is under way already, and so are its answers
-        if request.traceparent:
-            running.span = self._by.tracer.begin("replica request", request.traceparent, self._by.clock.wall_s())
-        await self._take_in(running)
+        self._begin(Running(request=request, arrived_at_s=self._by.clock.now_s()), self._arrive)
 
     async def run_inside(self, running: Running) -> None:
         """A request of this process itself, until its end. Pair it with `stop`, whatever happens."""
         assert running.inside is not None, "nobody would hear of its end"
-        await self._take_in(running)
+        if await self._comes_in(running):
+            self._begin(running, self._enter)
         await running.inside.over.wait()
 
     def stop(self, running: Running) -> None:
@@ -57,13 +51,24 @@ class Generation:
         if self._open.get(running.request.request_id) is running:
             self._open.stop(running, "cancelled")
 
-    async def _take_in(self, running: Running) -> None:
+    def _begin(self, running: Running, entering: Callable[[Running], Awaitable[None]]) -> None:
+        running.admission = asyncio.create_task(self._ended_by_failure(running, entering))
+
+    async def _arrive(self, running: Running) -> None:
+        request = running.request
+        if not await self._answers.received(request) or self._open.get(request.request_id) is not None:
+            return  # it is over or under way already, and so are its answers
+        if request.traceparent:
+            running.span = self._by.tracer.begin("replica request", request.traceparent, self._by.clock.wall_s())
+        if await self._comes_in(running):
+            await self._enter(running)
+
+    async def _comes_in(self, running: Running) -> bool:
         if (refusal := self._admission.at_the_door(running, self.waiting, self._open)) is not None:
             await self._open.turn_away(running, refusal)
-            return
+            return False
         self._open.add(running)
-        name = f"admission of {running.request.request_id}"
-        running.admission = asyncio.create_task(self._admit(running), name=name)
+        return True
 
     async def on_cancel(self, cancel: Cancel, ids: Ids) -> Cancelled:
         self._gateways.hear(cancel.gateway_id)
@@ -81,11 +86,11 @@ class Generation:
         self._gateways.hear(report.gateway_id)
 
     def on_step(self, tokens: Sequence[StepToken]) -> None:
-        """All tokens of one engine step make one frame for each gateway; those of unproven slots wait."""
+        """All tokens of one engine step make one frame for each gateway, at once; those of unproven slots wait."""
         now_s = self._by.clock.now_s()
         served = [(each, token) for token in tokens if (each := self._open.get(token.request_id)) and each.submitted]
-        self._counting.step(tokens, (running for running, _ in served))
         self._send([token for running, token in served if not running.hold_back(token, now_s)])
+        self._counting.step(tokens, (running for running, _ in served))
 
     async def tick(self) -> None:
         """Deadlines and leases; to be called several times a second."""
@@ -124,9 +129,6 @@ class Generation:
             await self._open.hand_on(running, reason)
         await asyncio.gather(*admissions, return_exceptions=True)
 
-    async def _admit(self, running: Running) -> None:
-        await self._ended_by_failure(running, self._enter(running))
-
     async def _enter(self, running: Running) -> None:
         prepared = await self._admission.prepare(running)
         await until_proven(running, prepared, self._by.watch.engine)
@@ -139,12 +141,7 @@ class Generation:
         self._by.watch.engine.abort(running.request.request_id)
         running.pause()
         self._by.meters.paused.inc()
-        running.admission = asyncio.create_task(
-            self._resume(running, turn), name=f"resumption of {running.request.request_id}"
-        )
-
-    async def _resume(self, running: Running, turn: Awaitable[None]) -> None:
-        await self._ended_by_failure(running, self._enter_again(running, turn))
+        self._begin(running, partial(self._enter_again, turn=turn))
 
     async def _enter_again(self, running: Running, turn: Awaitable[None]) -> None:
         try:
@@ -155,10 +152,10 @@ class Generation:
         await until_proven(running, prepared, self._by.watch.engine)
         self._submit(running, prepared)
 
-    async def _ended_by_failure(self, running: Running, entering: Awaitable[None]) -> None:
+    async def _ended_by_failure(self, running: Running, entering: Callable[[Running], Awaitable[None]]) -> None:
         with bind(request_id=running.request.request_id, adapter_id=running.request.adapter_id):
             try:
-                await entering
+                await entering(running)
             except RefusedHere as error:
                 await self._open.refuse(running, error.refusal)
             except BusUnavailable as error:

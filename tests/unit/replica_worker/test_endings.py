@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from services.replica_worker.engine.figures import EngineLoad
+from shared.bus.port import BusUnavailable
 from shared.contracts.catalog import GATEWAY_REPORT, REPLAY
 from shared.messages.generation import Accepted, Frame, Refused, Replay
 from shared.messages.reports import GatewayReport
@@ -18,17 +19,17 @@ from tests.support.unruly_engine import UnrulyEngine, unruly
 
 
 def slow_to_send(kind: type, replica: Rig, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Messages of this kind set the first event and wait for the second before they are sent."""
+    """Messages of this kind set the first event, and the bus takes none of them before the second is set."""
     sending, go_on = asyncio.Event(), asyncio.Event()
-    publish = replica.bus.publish
+    send = replica.bus.send
 
-    async def slowly(channel: Any, message: Any, *ids: str, **options: Any) -> None:
-        if isinstance(message, kind):
+    def slowly(channel: Any, message: Any, *ids: str, **options: Any) -> None:
+        if isinstance(message, kind) and not go_on.is_set():
             sending.set()
-            await go_on.wait()
-        await publish(channel, message, *ids, **options)
+            raise BusUnavailable("it takes nothing now")
+        send(channel, message, *ids, **options)
 
-    monkeypatch.setattr(replica.bus, "publish", slowly)
+    monkeypatch.setattr(replica.bus, "send", slowly)
     return sending, go_on
 
 
@@ -122,6 +123,7 @@ async def test_a_request_that_answers_while_another_is_refused_for_lateness_is_n
     engine.allow(1)
     await replica.caller.wait(lambda: ends.over and bool(begins.chunks))
     go_on.set()
+    await replica.clock.advance(0.2)
     await ticking
     engine.copying.set()
     await replica.caller.wait(lambda: loads.over)
@@ -303,16 +305,16 @@ async def test_a_quiet_stream_repeats_the_last_number_and_a_gap_is_replayed(repl
 
 
 async def test_a_frame_that_no_bus_would_take_is_lost_alone(replica: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish, frames = replica.bus.publish, 0
+    send, frames = replica.bus.send, 0
 
-    async def refusing_the_first(channel: Any, message: Any, *ids: str, **options: Any) -> None:
+    def refusing_the_first(channel: Any, message: Any, *ids: str, **options: Any) -> None:
         nonlocal frames
         frames += isinstance(message, Frame)
         if frames == 1:
             raise ValueError("too large")
-        await publish(channel, message, *ids, **options)
+        send(channel, message, *ids, **options)
 
-    monkeypatch.setattr(replica.bus, "publish", refusing_the_first)
+    monkeypatch.setattr(replica.bus, "send", refusing_the_first)
     heard = await replica.caller.run(replica.request("r1"))
     assert heard.chunks[0].position == 1
     assert heard.finish is not None

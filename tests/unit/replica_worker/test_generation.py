@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from services.replica_worker.requests.running import Running
 from shared.messages.generation import Accepted, Queued, Sampling
 from tests.support.replica import Rig, refused
 from tests.support.unruly_engine import UnrulyEngine
@@ -53,6 +54,15 @@ async def test_all_tokens_of_a_step_for_one_gateway_travel_in_one_frame(replica:
     await replica.caller.wait(lambda: all(each.over for each in heard))
     assert max(len(frame.chunks) for frame in replica.caller.frames) == 5
     assert [frame.number for frame in replica.caller.frames] == list(range(1, len(replica.caller.frames) + 1))
+
+
+async def test_a_request_with_nobody_before_it_has_its_turn_without_a_turn_of_the_loop(replica: Rig) -> None:
+    dispatcher = replica.replica.generation.dispatcher
+    alone = Running(request=replica.request("r1"), arrived_at_s=0.0)
+    with pytest.raises(StopIteration):
+        dispatcher.turn(alone, None).send(None)
+    assert dispatcher.handed == 1
+    dispatcher.leave(alone)
 
 
 async def test_a_stop_string_ends_the_request_and_is_not_sent(replica: Rig, engine: UnrulyEngine) -> None:
