@@ -71,15 +71,16 @@ class Flow:
 
 
 class Line:
-    """`write` goes on with the body of a response whose head has left through ASGI, which ends it as well: in chunks no
+    """`write` goes on with the body of a response whose head came through ASGI, which ends it as well: in chunks no
     bytes would be an end. Nothing is refused: whoever writes looks at `stalled`, and is called by `on_room` when it
-    is over."""
+    is over. A head leaves with what is written next, or alone when the turn is over: each write wakes the client."""
 
-    __slots__ = ("_flow", "_transport", "chunked", "gone", "on_gone", "on_room", "turn")
+    __slots__ = ("_flow", "_head", "_transport", "chunked", "gone", "on_gone", "on_room", "turn")
 
     def __init__(self, transport: asyncio.Transport, flow: Flow, turn: Turn, *, chunked: bool = True) -> None:
         self._transport = transport
         self._flow = flow
+        self._head = b""
         self.turn = turn
         self.chunked = chunked
         self.gone = False
@@ -91,14 +92,30 @@ class Line:
         """The client does not take what was written already."""
         return self._flow.stalled
 
-    def write(self, body: bytes) -> None:
-        if not self.gone:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(body), body) if self.chunked else body)
+    def begin(self, head: bytes) -> None:
+        self._head = head
+        self.turn.add(self.flush)
 
-    def end(self) -> None:
-        """Of a body that the connection's end does not end."""
-        if self.chunked and not self.gone:
-            self._transport.write(b"0\r\n\r\n")
+    def flush(self) -> None:
+        if not self._transport.is_closing():
+            self.write_raw(b"")
+
+    def write(self, body: bytes) -> None:
+        self.write_raw(self._piece(body))
+
+    def write_raw(self, content: bytes) -> None:
+        """Of a body that is cut by its length, or not at all."""
+        head, self._head = self._head, b""
+        if (head or content) and not self.gone:
+            self._transport.write(head + content)
+
+    def end(self, body: bytes) -> None:
+        """With the last of it, of a body that the connection's end does not end."""
+        last = self._piece(body) if body else b""
+        self.write_raw(last + b"0\r\n\r\n" if self.chunked else last)
+
+    def _piece(self, body: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(body), body) if self.chunked else body
 
     def cut(self) -> None:
         """End the connection: what was written so far has no end that would be true."""

@@ -132,6 +132,7 @@ class Reply:
     async def _fail(self) -> None:
         """What has begun has no end that would be true."""
         if self.begun:
+            self.line.flush()
             self._carrier.transport.close()
         else:
             await refuser(FAILED)({}, self.receive, self.send)
@@ -149,9 +150,8 @@ class Reply:
             self._left_bytes = 0 if self._is_silent else length
         elif self.line.chunked:
             headers.append(_CHUNKED)
-        raw = _raw_head(status, headers)
+        self.line.begin(_raw_head(status, headers))
         self.begun = True
-        self._carrier.transport.write(raw)
 
     def _go_on(self, body: bytes, *, is_last: bool) -> None:
         if self._is_silent:
@@ -160,14 +160,16 @@ class Reply:
             self._left_bytes -= len(body)
             if self._left_bytes < 0 or (is_last and self._left_bytes):
                 raise RuntimeError("a body has not as many bytes as its content-length says")
-        if body:
-            self.line.write(body) if self._left_bytes is None else self._carrier.transport.write(body)
+        if self._left_bytes is not None:
+            self.line.write_raw(body)
+        elif is_last:
+            self.line.end(body)
+        elif body:
+            self.line.write(body)
         if is_last:
             self._end()
 
     def _end(self) -> None:
-        if self._left_bytes is None:
-            self.line.end()
         self.over = True
         self._bell.set()
         if not self.keeps:

@@ -35,6 +35,7 @@ class PaperTransport:
 
     def __init__(self) -> None:
         self.written = b""
+        self.writes = 0
         self.closed = self.lost = False
         self._news = asyncio.Event()
 
@@ -45,6 +46,7 @@ class PaperTransport:
         if self.lost:
             raise RuntimeError("the handle is closed")
         self.written += content
+        self.writes += 1
         self._news.set()
 
     async def shows(self, mark: bytes, times: int = 1) -> None:
@@ -124,6 +126,19 @@ async def test_requests_that_were_sent_ahead_are_answered_in_turn_and_forgotten(
         await connection.transport.shows(b"end", answered + 1)
     gc.collect()
     assert [mark() is None for mark in connection.app.marks[:5]] == [True] * 5
+
+
+async def test_an_answer_that_is_there_at_once_is_one_write() -> None:
+    async def at_once(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"whole"})
+
+    connection = Connection(at_once)
+    connection.send(ASK)
+    await connection.transport.shows(b"whole")
+    assert connection.transport.writes == 1
+    assert connection.transport.written.endswith(b"\r\n\r\n5\r\nwhole\r\n0\r\n\r\n")
+    connection.lose()
 
 
 async def test_a_client_that_leaves_with_a_request_sent_ahead_is_written_nothing(connection: Connection) -> None:
