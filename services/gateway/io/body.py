@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import msgspec
-from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from services.gateway.core.refusal import Refusal, bad_request
@@ -22,7 +22,7 @@ class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float
 
 
-async def read_body(headers: Headers, receive: Receive, limits: BodyLimits) -> bytes | Refusal:
+async def read_body(headers: Mapping[str, str], receive: Receive, limits: BodyLimits) -> bytes | Refusal:
     """Sized or chunked. Raises ClientGone.
 
     A body that is announced as too large is not read at all; the server drops what still arrives.

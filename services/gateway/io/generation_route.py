@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from services.gateway.core import deadline
@@ -18,6 +19,9 @@ from services.gateway.io.line import line_of
 from shared.messages.identity import is_subject_token
 
 STRATEGY_HEADER = "x-lorafleet-strategy"
+
+Headers = Mapping[str, str]
+"""By their names in small letters."""
 
 
 class RoutePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +40,7 @@ class GenerationRoute:
         self._parse = parse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, line = Headers(scope=scope), line_of(scope)
+        headers, line = _headers(scope), line_of(scope)
         head: Head = {"x-request-id": self._request_id(headers)}
         try:
             admitted = await self._admit(headers, receive, head["x-request-id"])
@@ -85,3 +89,8 @@ class GenerationRoute:
         wish = msgspec.structs.replace(wish, timeout_s=timeout_s) if timeout_s else wish
         exchange = await self._door.begin(caller, wish, request_id)
         return exchange if isinstance(exchange, Refusal) else (wish, exchange)
+
+
+def _headers(scope: Scope) -> Headers:
+    """The first of each name."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
