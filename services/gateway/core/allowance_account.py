@@ -37,6 +37,10 @@ class Account:
         else:
             self.streams.change(limits.streams)
 
+    @property
+    def meters(self) -> list[Meter]:
+        return [meter for meter in (self.requests, self.tokens) if meter is not None]
+
     def needs(self, demand: Demand) -> list[tuple[str, Meter, int]]:
         """What a request takes of each of its minutes: it may ask for all of one, and no more."""
         asked = [("requests", self.requests, demand.choices), ("tokens", self.tokens, max(1, demand.tokens))]
@@ -89,16 +93,14 @@ class Account:
 
     def renew(self, now_s: float, ahead_s: float) -> None:
         """The ledger has forgotten everything."""
-        for meter in (self.requests, self.tokens):
-            if meter is not None:
-                meter.renew(now_s, ahead_s)
+        for meter in self.meters:
+            meter.renew(now_s, ahead_s)
         if self.streams is not None:
             self.streams.renew()
 
     def is_idle(self, now_s: float) -> bool:
-        meters = [meter for meter in (self.requests, self.tokens) if meter is not None]
         streamless = self.streams is None or self.streams.is_idle()
-        return not self.under_way and streamless and all(meter.is_idle(now_s) for meter in meters)
+        return not self.under_way and streamless and all(meter.is_idle(now_s) for meter in self.meters)
 
 
 def _filled(about: Ask, requests: WindowAsk | None, tokens: WindowAsk | None, streams: PlacesAsk | None) -> Ask | None:

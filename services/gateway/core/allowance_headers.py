@@ -8,19 +8,22 @@ from collections.abc import Sequence
 from services.gateway.core.allowance_account import Account
 from services.gateway.core.allowance_meter import Meter, Share
 
-_KINDS = ("requests", "tokens")
+_KINDS = tuple(
+    (kind, *(f"x-ratelimit-{what}-{kind}" for what in ("limit", "remaining", "reset")))
+    for kind in ("requests", "tokens")
+)
 
 
 def headers(accounts: Sequence[Account], now_s: float, alone: Share | None) -> dict[str, str]:
     """Of each kind the limit of which the least is left. `alone`: by which share the gateway decided itself."""
     told: dict[str, str] = {}
-    for kind in _KINDS:
-        meters = [meter for account in accounts if (meter := getattr(account, kind)) is not None]
+    for kind, limit, rest, reset in _KINDS:
+        meters: list[Meter] = [meter for account in accounts if (meter := getattr(account, kind)) is not None]
         if meters:
-            left, meter = min(((remaining(meter, now_s, alone), meter) for meter in meters), key=lambda pair: pair[0])
-            told[f"x-ratelimit-limit-{kind}"] = str(meter.limit)
-            told[f"x-ratelimit-remaining-{kind}"] = str(left)
-            told[f"x-ratelimit-reset-{kind}"] = duration(_reset_s(meter, now_s, alone))
+            lefts = [remaining(meter, now_s, alone) for meter in meters]
+            meter = meters[lefts.index(min(lefts))]
+            told[limit], told[rest] = str(meter.limit), str(min(lefts))
+            told[reset] = duration(_reset_s(meter, now_s, alone))
     return told
 
 

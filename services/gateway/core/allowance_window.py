@@ -29,8 +29,8 @@ class Window:
 
     def rate_per_s(self, now_s: float) -> float:
         """The most of the second under way and the two before it."""
-        slot = int(now_s)
-        return float(max(self._slots.get(each, 0) for each in (slot, slot - 1, slot - 2)))
+        slot, count = int(now_s), self._slots.get
+        return float(max(count(slot, 0), count(slot - 1, 0), count(slot - 2, 0)))
 
     def wait_s(self, count: int, limit: int, now_s: float) -> float:
         """Until so much more fits, if nothing else comes; 0: it does."""

@@ -25,7 +25,6 @@ from services.gateway.core.allowance_meter import Share
 
 _FORGET_S = 180.0
 """An account in which nothing happens: three of its minutes."""
-_LEAST = Demand(tokens=1)
 _WORDS = {"requests": "requests a minute", "tokens": "tokens a minute", "streams": "streams at once"}
 
 
@@ -183,7 +182,7 @@ class Allowances:
         return Spent(subject=account.name, estimate=estimate, leased=leased, own_slot=int(now_s))
 
     def _is_low(self, account: Account, now_s: float) -> bool:
-        return any(meter.is_low(now_s, self._share) for _, meter, _ in account.needs(_LEAST))
+        return any(meter.is_low(now_s, self._share) for meter in account.meters)
 
 
 def _reason(account: Account, kind: str, need: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 import msgspec
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 from services.gateway.core.refusal import Refusal, bad_request
 
@@ -22,8 +22,10 @@ class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float
 
 
-async def read_body(headers: Mapping[str, str], receive: Receive, limits: BodyLimits) -> bytes | Refusal:
-    """Sized or chunked. Raises ClientGone.
+async def read_body(
+    headers: Mapping[str, str], receive: Receive, limits: BodyLimits, *, is_here: bool = False
+) -> bytes | Refusal:
+    """Sized or chunked. Raises ClientGone. `is_here`: all of it has come, and nothing is waited for.
 
     A body that is announced as too large is not read at all; the server drops what still arrives.
     """
@@ -34,8 +36,7 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limits: BodyLi
     size_bytes = 0
     while True:
         try:
-            async with asyncio.timeout(limits.idle_s):
-                message = await receive()
+            message = await (receive() if is_here else _in_time(receive, limits.idle_s))
         except TimeoutError:
             return _too_slow(limits.idle_s)
         if message["type"] == "http.disconnect":
@@ -47,6 +48,11 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limits: BodyLi
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
+
+
+async def _in_time(receive: Receive, idle_s: float) -> Message:
+    async with asyncio.timeout(idle_s):
+        return await receive()
 
 
 def _too_large(largest_bytes: int) -> Refusal:

@@ -15,7 +15,7 @@ from services.gateway.core.wish import Wish
 from services.gateway.io.answering import Head, answer, send_refusal
 from services.gateway.io.body import BodyLimits, ClientGone, read_body
 from services.gateway.io.door import Door, Exchange
-from services.gateway.io.line import line_of
+from services.gateway.io.line import Line, line_of
 from shared.messages.identity import is_subject_token
 
 STRATEGY_HEADER = "x-lorafleet-strategy"
@@ -43,7 +43,7 @@ class GenerationRoute:
         headers, line = _headers(scope), line_of(scope)
         head: Head = {"x-request-id": self._request_id(headers)}
         try:
-            admitted = await self._admit(headers, receive, head["x-request-id"])
+            admitted = await self._admit(headers, receive, line, head["x-request-id"])
         except ClientGone:
             return
         if isinstance(admitted, Refusal):
@@ -65,11 +65,13 @@ class GenerationRoute:
         given = headers.get("x-request-id", "")
         return given if is_subject_token(given) else self._door.unique_id()
 
-    async def _admit(self, headers: Headers, receive: Receive, request_id: str) -> tuple[Wish, Exchange] | Refusal:
+    async def _admit(
+        self, headers: Headers, receive: Receive, line: Line, request_id: str
+    ) -> tuple[Wish, Exchange] | Refusal:
         caller = self._door.authenticate(headers.get("authorization"))
         if isinstance(caller, Refusal):
             return caller
-        body = await read_body(headers, receive, self._policy.body)
+        body = await read_body(headers, receive, self._policy.body, is_here=line.whole)
         if isinstance(body, Refusal):
             return body
         wish = self._parse(body)

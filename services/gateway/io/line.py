@@ -75,7 +75,7 @@ class Line:
     bytes would be an end. Nothing is refused: whoever writes looks at `stalled`, and is called by `on_room` when it
     is over. A head leaves with what is written next, or alone when the turn is over: each write wakes the client."""
 
-    __slots__ = ("_flow", "_head", "_transport", "chunked", "gone", "on_gone", "on_room", "turn")
+    __slots__ = ("_flow", "_head", "_transport", "chunked", "gone", "on_gone", "on_room", "turn", "whole")
 
     def __init__(self, transport: asyncio.Transport, flow: Flow, turn: Turn, *, chunked: bool = True) -> None:
         self._transport = transport
@@ -83,6 +83,8 @@ class Line:
         self._head = b""
         self.turn = turn
         self.chunked = chunked
+        self.whole = False
+        """Whether all of the request is here."""
         self.gone = False
         self.on_gone: Callable[[], None] | None = None
         self.on_room: Callable[[], None] | None = None

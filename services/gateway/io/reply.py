@@ -87,6 +87,7 @@ class Reply:
 
     def hear_end(self) -> None:
         self.more_body = False
+        self.line.whole = True
         self._bell.set()
 
     def lose(self) -> None:
