@@ -6,11 +6,14 @@ import asyncio
 import gc
 import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import hypothesis
 import pytest
+
+from tests.support.memory_folder import memory_folder
 
 Within = Callable[[float], AbstractAsyncContextManager[None]]
 
@@ -24,6 +27,10 @@ for _name in ("http_proxy", "https_proxy", "all_proxy"):
 # Settings of a fleet that runs in this shell are none of a test's business.
 for _name in [name for name in os.environ if name.startswith("LORAFLEET_")]:
     os.environ.pop(_name)
+# Before pytest makes its folder there, and for all that tests start; whoever has chosen a place keeps it.
+if "TMPDIR" not in os.environ and (_memory := memory_folder()) is not None:
+    os.environ["TMPDIR"] = str(_memory)
+    tempfile.tempdir = None
 
 # What a shell starts in the background ignores Ctrl-C, and so does all that is started from there.
 signal.signal(signal.SIGINT, signal.default_int_handler)
