@@ -1,8 +1,9 @@
-"""The last word on each of the latest requests: a gateway that may not have heard it asks once more."""
+"""The last word on each of the latest requests: its gateway may not have heard it."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import takewhile
 
 from shared.messages.generation import Accepted, Refused
 
@@ -15,12 +16,18 @@ class Answered:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._words: OrderedDict[str, Accepted | Refused] = OrderedDict()
+        self._words: OrderedDict[str, tuple[Accepted | Refused, str, float]] = OrderedDict()
 
-    def note(self, word: Accepted | Refused) -> None:
-        self._words[word.request_id] = word
+    def note(self, word: Accepted | Refused, gateway_id: str, now_s: float) -> None:
+        self._words[word.request_id] = (word, gateway_id, now_s)
         if len(self._words) > self._most:
             self._words.popitem(last=False)
 
     def word_on(self, request_id: str) -> Accepted | Refused | None:
-        return self._words.get(request_id)
+        said = self._words.get(request_id)
+        return None if said is None else said[0]
+
+    def since(self, at_s: float) -> list[tuple[Accepted | Refused, str]]:
+        """What was said since then, and to which gateway; the latest first."""
+        latest = takewhile(lambda said: said[2] >= at_s, reversed(self._words.values()))
+        return [(word, gateway_id) for word, gateway_id, _ in latest]

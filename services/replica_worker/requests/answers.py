@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from services.replica_worker.core.admission import Refusal
 from services.replica_worker.core.answered import Answered
@@ -15,6 +16,8 @@ from shared.messages.generation import Accepted, Answer, GenerateRequest, Queued
 _AGAIN_S = 0.2
 _PATIENCE_S = 3.0
 """As long as a gateway's lease. A gateway that waits for one word does not learn that it was lost."""
+_UNSENT_S = 5.0
+"""So long a server may have hung before the connection to it counts as lost."""
 
 
 class Answers:
@@ -26,6 +29,8 @@ class Answers:
         self._identity = means.identity
         self._frames = means.frames
         self._answered = Answered()
+        self._connections = means.bus.connections
+        self._connected_at_s = 0.0
 
     async def received(self, request: GenerateRequest) -> bool:
         """Whether this request is new. If not, it is told once more what it was answered, and the number of the last
@@ -53,7 +58,7 @@ class Answers:
             digest=request.digest,
         )
         await self._send(request, answer)
-        self._answered.note(answer)
+        self._answered.note(answer, request.gateway_id, self._clock.now_s())
 
     async def refused(self, running: Running, refusal: Refusal) -> None:
         request = running.request
@@ -70,7 +75,19 @@ class Answers:
             about=refusal.about,
         )
         await self._send(request, answer)
-        self._answered.note(answer)
+        self._answered.note(answer, request.gateway_id, self._clock.now_s())
+
+    def look_for_losses(self) -> None:
+        """Several times a second. Once a connection of this replica's own broke, what it said shortly before may not
+        have left, and gateways whose connections stood do not ask: they are told again."""
+        now_s = self._clock.now_s()
+        if self._connections != self._bus.connections:
+            self._connections = self._bus.connections
+            with suppress(BusUnavailable):  # then there will be yet another one
+                for word, gateway_id in self._answered.since(self._connected_at_s - _UNSENT_S):
+                    self._bus.send(ANSWER, word, gateway_id, word.request_id)
+        elif self._bus.connected:
+            self._connected_at_s = now_s
 
     def write(self, chunks: Iterable[tuple[Running, TokenChunk]]) -> None:
         """The chunks of one step, or one that ends a request."""

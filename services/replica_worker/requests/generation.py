@@ -95,6 +95,7 @@ class Generation:
     async def tick(self) -> None:
         """Deadlines and leases; to be called several times a second."""
         now_s = self._by.clock.now_s()
+        self._answers.look_for_losses()
         self.dispatcher.wake()
         for running in self._open:
             if (refusal := self._admission.given_up(running)) is not None:

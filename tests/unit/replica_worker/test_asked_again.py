@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from services.replica_worker.core.answered import Answered
-from shared.messages.generation import Refused
-from tests.support.replica import Heard, Rig
+from shared.bus.port import Ids
+from shared.contracts.catalog import ANSWER, GENERATE
+from shared.messages.generation import Answer, Queued, Refused
+from tests.support.replica import REPLICA_ID, Heard, Rig
 from tests.support.unruly_engine import UnrulyEngine
 
 
@@ -73,11 +75,38 @@ async def test_one_that_was_dropped_because_nobody_could_be_told_begins_anew(
     assert kinds(heard) == ["Queued", "Queued", "Accepted"]
 
 
+async def test_words_that_may_not_have_left_are_said_again_once_the_replica_is_back(replica: Rig) -> None:
+    told: list[Answer] = []
+
+    async def on_answer(answer: Answer, ids: Ids) -> None:
+        told.append(answer)
+
+    listener, asker = replica.broker.connect("gateway"), replica.broker.connect("gateway")
+    await listener.subscribe(ANSWER, on_answer, "gateway-2")
+    await asker.publish(GENERATE, replica.request("old", messages=(), gateway_id="gateway-2"), REPLICA_ID)
+    await replica.until(lambda: len(told) == 2)
+    await replica.clock.advance(10.0)
+    await replica.replica.tick()
+    replica.broker.disconnect(listener)
+    await asker.publish(GENERATE, replica.request("lost", messages=(), gateway_id="gateway-2"), REPLICA_ID)
+    await replica.clock.advance(0.1)
+    replica.broker.reconnect(listener)
+    replica.broker.disconnect(replica.bus)
+    await replica.clock.advance(60.0)
+    await replica.replica.tick()
+    replica.broker.reconnect(replica.bus)
+    await replica.replica.tick()
+    await replica.until(lambda: len(told) == 3)
+    assert [(type(each), each.request_id) for each in told] == [
+        (Queued, "old"), (Refused, "old"), (Refused, "lost"),
+    ], "the one of long before has arrived"  # fmt: skip
+
+
 def test_only_the_latest_words_are_kept() -> None:
     answered = Answered(most=2)
     words = [
         Refused(request_id=each, replica_id="a", code="draining", message="No.", elsewhere=True) for each in "abc"
     ]  # fmt: skip
     for word in words:
-        answered.note(word)
+        answered.note(word, "gateway-1", 0.0)
     assert [answered.word_on(each) for each in "abcd"] == [None, *words[1:], None]
