@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from services.gateway.cancels import Cancels
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import endings, failover, streams
+from services.gateway.core.frames import youngest_first
 from services.gateway.core.question import Choice, NoChoice
 from services.gateway.core.refusal import OUT_OF_TOUCH, Refusal
 from services.gateway.core.stream import (
@@ -85,7 +86,7 @@ class Conversations:
     def on_chunks(self, replica_id: str, chunks: Iterable[TokenChunk]) -> None:
         """One frame of a replica."""
         now_s, policies = self._desk.clock.now_s(), self._desk.policies
-        for chunk in chunks:
+        for chunk in youngest_first(chunks):
             conversation = self._live.get(chunk.request_id)
             if conversation is None:
                 self._cancels.stray(replica_id, chunk, now_s)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import attrgetter
+
 import msgspec
 
-from shared.messages.generation import Frame, Replayed
+from shared.messages.generation import Frame, Replayed, TokenChunk
 
 MOST_FAILURES = 3
 """Replays asked for in vain, one after another, before what is missing is given up: the bus itself may be away."""
 MOST_HELD = 2_000
 """Frames that may wait behind a gap: at 20 steps/s this is more than a minute."""
+
+
+_POSITION = attrgetter("position")
+
+
+def youngest_first(chunks: Iterable[TokenChunk]) -> list[TokenChunk]:
+    """Whoever waits for a first token does not wait for the others of its frame. Each stream's own stay in order."""
+    return sorted(chunks, key=_POSITION)
 
 
 class AskReplay(msgspec.Struct, frozen=True, kw_only=True):

@@ -156,3 +156,10 @@ def test_every_frame_once_and_in_order_through_any_loss(fates: list[str], part: 
     while questions:
         answer()
     assert delivered == list(range(1, len(fates) + 1))
+
+
+def test_a_first_token_comes_before_the_others_of_its_frame_and_each_stream_in_order() -> None:
+    said = [("old", 7), ("new", 0), ("old", 8), ("young", 2), ("new", 1)]
+    chunks = [TokenChunk(request_id=name, position=at, token_ids=(at,), text="") for name, at in said]
+    ordered = [(chunk.request_id, chunk.position) for chunk in frames.youngest_first(chunks)]
+    assert ordered == [("new", 0), ("new", 1), ("young", 2), ("old", 7), ("old", 8)]
