@@ -88,13 +88,15 @@ down: $(INSTALLED) ## stop the fleet that runs in the background
 
 # -- checks --------------------------------------------------------------------------------------------
 
-# Most tests keep one core busy: so there are two runs at a time, and the second one's words come at its end.
+# Most tests keep one core busy: so there are two runs at a time that take about as long as each other, and the second
+# one's words come at its end.
+BESIDE := tests/integration tests/simulation tests/unit/console
 .PHONY: test
 test: lint types $(PROMTOOL) ## everything that must hold before a commit
-	@echo "tests: unit, contract, e2e; beside them, and told of at the end, integration and simulation"
+	@echo "tests: all others; beside them, and told of at the end, $(BESIDE)"
 	@beside=$$(mktemp); trap 'rm -f "$$beside"' EXIT; failed=0; \
-	$(PYTEST) tests/integration tests/simulation > "$$beside" 2>&1 & \
-	$(PYTEST) tests --ignore tests/integration --ignore tests/simulation || failed=$$?; \
+	$(PYTEST) $(BESIDE) > "$$beside" 2>&1 & \
+	$(PYTEST) tests $(BESIDE:%=--ignore %) || failed=$$?; \
 	wait $$! || failed=$$?; \
 	cat "$$beside"; \
 	exit $$failed
