@@ -56,8 +56,16 @@ def test_each_process_is_stated_by_itself_and_ours_has_the_targets() -> None:
     assert value(found, "cpu_us_per_token_nats") == 6.0
     assert value(found, "cpu_us_per_token_worker") == 40.0
     assert value(found, "cpu_us_per_token_publishing") == 5.0
-    assert found["added_ttft_ms.p50"].target == "<= 1.0"
-    assert found["added_ttft_ms.p95"].met
+    assert found["added_ttft_ms.p50"].target is None
+
+
+def test_what_is_added_counts_over_the_backends_called_directly() -> None:
+    late = Spread(p50=0.2, p95=0.4, p99=0.5)
+    direct = front("direct", seen(OPEN.name, {"client": 1.0}, added_ttft_ms=late))
+    found = figures({"direct": direct, "lorafleet": ours()})
+    assert found["added_ttft_over_direct_ms.p50"] == Figure(value=0.7, unit="ms", target="<= 1.0")
+    assert found["added_ttft_over_direct_ms.p95"] == Figure(value=1.6, unit="ms", target="<= 2.5")
+    assert "added_ttft_over_direct_ms.p50" not in figures({"lorafleet": ours()})
 
 
 def test_what_was_added_is_what_light_replicas_saw_and_the_whole_workers_is_told_beside() -> None:
