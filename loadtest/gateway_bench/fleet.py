@@ -17,7 +17,7 @@ from infra.local.settings import LocalSettings
 from infra.local.supervisor import Supervisor
 from infra.local.temporary import free_ports
 from infra.local.valkey import start_valkey
-from loadtest.gateway_bench.machine import Cores, Running, keep, started
+from loadtest.gateway_bench.machine import Cores, Running, on_core, started
 from loadtest.gateway_bench.measuring import Door
 from loadtest.gateway_bench.records import Cast, write_directory, write_placement, write_weights
 from loadtest.gateway_bench.replicas import Plan
@@ -69,10 +69,10 @@ async def fleet(plan: FleetPlan) -> AsyncIterator[Door]:
     async with AsyncExitStack() as ends:
         supervisor = Supervisor(layout, lambda _: None)
         ends.push_async_callback(supervisor.stop)
-        redis_url = start_valkey(supervisor, layout, settings)
-        logins = await start_nats(supervisor, layout, settings)
+        with on_core(plan.cores.others):  # or they would take of the gateway's core what they wake up for
+            redis_url = start_valkey(supervisor, layout, settings)
+            logins = await start_nats(supervisor, layout, settings)
         pids = msgspec.json.decode(layout.pids.read_bytes(), type=dict[str, int])
-        keep([*pids.values()], plan.cores.others)  # or they would take of the gateway's core what they wake up for
         replicas = await _replicas(plan, layout, logins, ends)
         env = {**logins["gateway"].env(GATEWAY), f"{GATEWAY}REDIS_URL": redis_url}
         ports = free_ports(plan.gateways)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -99,12 +99,15 @@ def prefer(pids: Sequence[int]) -> None:
             Path(f"/proc/{pid}/autogroup").write_text(str(_PREFERRED))
 
 
-def keep(pids: Sequence[int], core: int) -> None:
-    """These processes, and what they start from now on, run on this core only."""
-    for pid in (each for root in pids for each in tree(root)):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(ProcessLookupError):
-                os.sched_setaffinity(int(task.name), {core})
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """What is started here runs on this core only, and knows from its start that it has no other."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def put_first(pids: Sequence[int]) -> None:

@@ -177,18 +177,19 @@ class Conversations:
 
     def _go_on(self, conversation: Conversation, chunk: TokenChunk, now_s: float) -> None:
         """As `_deliver`, of a token that is neither the first nor the last."""
-        self._desk.records.delivered(conversation.record, len(chunk.token_ids), now_s)
-        conversation.transcript.add(chunk.token_ids, chunk.text)
         text = Deliver(text=chunk.text, token_ids=chunk.token_ids, first=False, logprobs=chunk.logprobs)
         conversation.outlet.put(text)
+        conversation.transcript.add(chunk.token_ids, chunk.text)
+        self._desk.records.delivered(conversation.record, len(chunk.token_ids), now_s)
 
     def _deliver(self, conversation: Conversation, deliver: Deliver) -> None:
+        """It is counted when it is on its way: a first token is written to its client at once."""
+        conversation.outlet.put(deliver)
+        conversation.transcript.add(deliver.token_ids, deliver.text)
         record, now_s = conversation.record, self._desk.clock.now_s()
         if record.ttft_s is None:
             self._desk.records.first_token(record, now_s)
         self._desk.records.delivered(record, len(deliver.token_ids), now_s)
-        conversation.transcript.add(deliver.token_ids, deliver.text)
-        conversation.outlet.put(deliver)
         if deliver.finish is not None:
             self._desk.records.finished(record, deliver.finish)
             self._end(conversation, deliver.finish.reason)
