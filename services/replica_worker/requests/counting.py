@@ -16,12 +16,10 @@ class Counting:
         self._by = means
         self._dispatcher = dispatcher
 
-    def step(self, tokens: Sequence[StepToken], served: Iterable[Running]) -> None:
-        """Of one engine step, whether or not its tokens may leave."""
+    def step(self, tokens: Sequence[StepToken], served: Iterable[Running], over: frozenset[str]) -> None:
+        """Of one engine step, whether or not its tokens may leave. `over`: the requests that have ended with it."""
         produced = Counter(token.request_id for token in tokens if token.error is None)
-        ended = frozenset(token.request_id for token in tokens if token.finish is not None)
-        running = self._by.watch.running_now
-        self._by.capacity.step(produced, ended, running, self._by.clock.now_s())
+        self._by.capacity.step(produced, over, self._by.watch.running_now, self._by.clock.now_s())
         adapters = {running.request.digest for running in served} - {None}
         self._by.meters.distinct_adapters.observe(len(adapters))
 

@@ -90,7 +90,9 @@ class Generation:
         now_s = self._by.clock.now_s()
         served = [(each, token) for token in tokens if (each := self._open.get(token.request_id)) and each.submitted]
         self._send([token for running, token in served if not running.hold_back(token, now_s)])
-        self._counting.step(tokens, (running for running, _ in served))
+        # An answer that a stop string ended has ended with this step as well, which its engine could not know.
+        over = frozenset(each.request_id for each in tokens if each.finish or self._open.get(each.request_id) is None)
+        self._counting.step(tokens, (running for running, _ in served), over)
 
     async def tick(self) -> None:
         """Deadlines and leases; to be called several times a second."""

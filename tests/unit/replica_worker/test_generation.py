@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
+from services.replica_worker.core.capacity import Capacity
 from services.replica_worker.requests.running import Running
 from shared.messages.generation import Accepted, Queued, Sampling
 from tests.support.replica import Rig, refused
@@ -73,6 +76,21 @@ async def test_a_stop_string_ends_the_request_and_is_not_sent(replica: Rig, engi
     assert heard.finish.reason == "stop"
     assert heard.text == whole[: whole.index(stop)]
     assert engine.load_figures().running == 0
+
+
+async def test_an_answer_that_a_stop_string_ends_takes_no_row_after_that_step(
+    replica: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = (await replica.caller.run(replica.request("r1", max_tokens=40))).text
+    told: list[tuple[frozenset[str], int]] = []
+
+    def note(_: Capacity, tokens: Mapping[str, int], ended: frozenset[str], running: int, now_s: float) -> None:
+        told.append((ended, running))
+
+    monkeypatch.setattr(Capacity, "step", note)
+    await replica.caller.run(replica.request("r2", max_tokens=40, stop=(whole[10:12],)))
+    assert told[0] == (frozenset(), 1)
+    assert told[-1] == (frozenset({"r2"}), 0)
 
 
 async def test_a_continuation_goes_on_with_the_same_stream(replica: Rig) -> None:
