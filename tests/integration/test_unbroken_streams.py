@@ -17,6 +17,7 @@ import pytest
 
 from services.replica_worker.engine.port import EngineRequest
 from services.replica_worker.requests.running import Running
+from tests.support.answers_under_way import Giver
 from tests.support.growing_answers import Body, Read, growing
 from tests.support.killable_replicas import serve
 from tests.support.tiny_model import tiny_model_once
@@ -101,20 +102,21 @@ class Rounds:
 
     async def kill(self, times: int) -> None:
         while len(self.interrupted) < times:
-            before = self._running.answers.went_on_elsewhere()
-            await self._one(1 + 2 * len(self.interrupted))
-            if went_on := self._running.answers.went_on_elsewhere() - before:
+            killed = await self._one(1 + 2 * len(self.interrupted))
+            if went_on := self._running.answers.went_on_without(killed):
                 self.interrupted.append(went_on)
 
-    async def _one(self, tokens: int) -> None:
-        """Kills whoever has given so many tokens of an answer first, and is still at it."""
+    async def _one(self, tokens: int) -> Giver:
+        """Kills whoever has given so many tokens of an answer first, and is still at it; returns who that was."""
         await self._running.replicas.all_ready()
         async with asyncio.TaskGroup() as reading:
             first = reading.create_task(self._read(STREAMS_A_KILL // 2))
-            await self._running.replicas.kill(await self._running.answers.one_reaches(tokens))
+            killed = await self._running.answers.one_reaches(tokens)
+            await self._running.replicas.kill(killed[0])
             then = reading.create_task(self._read(STREAMS_A_KILL // 2))
         self.reads += [*first.result(), *then.result()]
         await self._running.answers.all_over()
+        return killed
 
     async def _read(self, count: int) -> list[Read]:
         bodies = list(islice(self._bodies, count))
@@ -155,9 +157,10 @@ async def test_an_engine_that_is_given_a_token_less_than_was_produced_is_seen(
         asked = [question(prompt, temperature=1) for prompt in range(AT_ONCE)]
         undisturbed = await read_all(running.url, asked)
         reading = asyncio.create_task(read_all(running.url, asked))
-        await running.replicas.kill(await running.answers.one_reaches(1))
+        killed = await running.answers.one_reaches(1)
+        await running.replicas.kill(killed[0])
         reads = await reading
-        assert running.answers.went_on_elsewhere()
+        assert running.answers.went_on_without(killed)
     assert reads != undisturbed
     assert [got.error for got in reads] == [""] * AT_ONCE
 
