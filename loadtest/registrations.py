@@ -69,8 +69,9 @@ def _wish() -> Wish:
 def _condition(part: str, wish: Wish) -> str:
     counts = (wish.tiny, wish.heavy, wish.heavy, wish.many, wish.many)
     count = dict(zip(_RUNS, counts, strict=True))[part]
+    ways = "over a killed registry" if part.startswith("restart") else "each way"
     where = ", an S3 server held to 200 MB/s beside it" if part.endswith("_s3") else ""
-    return f"{count} adapters each way, {wish.at_once} at once, one replica on the same machine{where}"
+    return f"{count} adapters {ways}, {wish.at_once} at once, one replica on the same machine{where}"
 
 
 def _keep(part: str, figures: Mapping[str, Figure], condition: str) -> Path:

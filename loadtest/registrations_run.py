@@ -97,15 +97,19 @@ class Killing(_Watch):
         self._at = at
 
     def _run(self) -> None:
-        self._wait_for(self._at)
+        if not self._reaches(self._at):
+            return
         self._fleet.kill("registry")
         killed_s, accepted = time.monotonic(), self._ledger.accepted()
-        self._wait_for(accepted + 1)
-        self.seen = Restart(accepted=accepted, away_s=time.monotonic() - killed_s)
+        if self._reaches(accepted + 1):
+            self.seen = Restart(accepted=accepted, away_s=time.monotonic() - killed_s)
 
-    def _wait_for(self, accepted: int) -> None:
-        while self._ledger.accepted() < accepted and not self._over.wait(_LOOK_S):
-            pass
+    def _reaches(self, accepted: int) -> bool:
+        """Whether so many are in before the batch is over; waits for either."""
+        while not self._over.wait(_LOOK_S):
+            if self._ledger.accepted() >= accepted:
+                return True
+        return False
 
 
 class _Appearing(_Watch):
