@@ -155,7 +155,7 @@ def main() -> None:
     fronts = asyncio.run(_run(given))
     found = figures(fronts)
     conditions = {
-        "cores": "what is measured has one to itself; client, backends, nats-server and replicas share the other",
+        "cores": "what is measured has one to itself; client, backends, replicas, nats-server, Valkey share the other",
         "scheduling": "real-time" if given.realtime else "as usual",
         "litellm": f"{_LITELLM_PER_S:g} requests/s instead of {OPEN.rate_per_s:g}",
     }
