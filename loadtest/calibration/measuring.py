@@ -15,7 +15,9 @@ from loadtest.calibration.restarting import measure_restart
 from loadtest.calibration.seen import Ask, Seen
 from loadtest.calibration.stage import Stage
 from loadtest.calibration.traffic import (
+    ALONE_TOKENS,
     BESIDE,
+    FROM_RAM,
     Tokenizing,
     asks,
     beside_others,
@@ -41,13 +43,14 @@ class FleetFailed(RuntimeError):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the calibration's workload; before it, requests that each had the fleet `alone`, `volleys` of several
     at one moment, and questions, the last of each, `beside` long answers. `first_tokens` are what the workers counted
-    during the workload."""
+    during the workload. `from_ram`: what `climb` saw at a fleet alike with few slots."""
 
     alone: list[Seen]
     seen: list[Seen]
     first_tokens: FirstTokens
     volleys: list[list[Seen]] = []
     beside: list[list[Seen]] = []
+    from_ram: list[Seen] = []
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +100,18 @@ async def run_once(stage: Stage, shape: TrafficShape, name: str) -> Run:
         alone=alone, seen=seen, first_tokens=after.since(before), volleys=in_company[:VOLLEYS],
         beside=in_company[VOLLEYS:],
     )  # fmt: skip
+
+
+async def climb(stage: Stage, name: str) -> list[Seen]:
+    """Short questions to one customer after the other of a fleet with fewer slots than customers. `name` is this run's
+    alone."""
+    asker = Asker(stage.fleet.connection.url)
+    try:
+        tokenizing = await learn_tokenizing(asker, stage.customers[0], f"{name}-tokenizing")
+        short = one_by_one(stage.customers, tokenizing, name, ALONE_TOKENS[:1] * FROM_RAM)
+        return [each for some in await _one_by_one(stage, asker, [[ask] for ask in short]) for each in some]
+    finally:
+        asker.close()
 
 
 def _beside(stage: Stage, tokenizing: Tokenizing, name: str) -> list[list[Ask]]:

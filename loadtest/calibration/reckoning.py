@@ -8,6 +8,7 @@ from statistics import fmean
 
 import msgspec
 
+from loadtest.calibration.climbing import climb_s
 from loadtest.calibration.company import Met, fit_beside, fit_crowd, fit_line, met
 from loadtest.calibration.fitting import apart, decodings, fit_steps
 from loadtest.calibration.hops import fit_ways
@@ -41,7 +42,8 @@ def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: d
 @dataclass(frozen=True, kw_only=True)
 class _LookedAt:
     """Of all runs: the steps' table, the requests of their workload, whoever had a replica for itself there, elsewhere,
-    and beside a long answer, and the scenes in which a prompt of several steps came beside others."""
+    and beside a long answer, the scenes in which a prompt of several steps came beside others, and how long an adapter
+    took from RAM into a slot, if that was seen."""
 
     table: MeasuredTable
     seen: list[Seen]
@@ -49,9 +51,10 @@ class _LookedAt:
     everybody: list[Met]
     beside: list[Met]
     crowded: list[list[Seen]]
+    climb_s: float | None
 
     def timing(self, between: Between, probed: Probed, crowd_share: float = 0.0) -> Timing:
-        """If a prompt takes so much longer for each other replica that gives tokens."""
+        """If a prompt takes so much longer for each other replica that computes."""
         beside_s = fit_beside(self.in_operation + self.beside, crowd_share)
         lone = self.in_operation if len(self.in_operation) >= _ENOUGH else self.everybody
         overheads = fit_overheads([each.without_s(crowd_share) - each.beside * beside_s for each in lone])
@@ -63,7 +66,7 @@ class _LookedAt:
             store_bytes_per_s=ways["disk"].bytes_per_s,
             disk_latency_s=ways["ram"].latency_s,
             disk_bytes_per_s=ways["ram"].bytes_per_s,
-            slot_latency_s=max(0.0, ways["gpu"].latency_s - probe_s),
+            slot_latency_s=max(0.0, (self.climb_s or ways["gpu"].latency_s) - probe_s),
             slot_bytes_per_s=ways["gpu"].bytes_per_s,
             jitter_s=overheads.jitter_s,
             in_line=True,
@@ -86,6 +89,7 @@ def _look(runs: Sequence[Run], batch: BatchShape) -> _LookedAt:
         everybody=[each for some in scenes for each in met(some, table, chunk_tokens)],
         beside=[each for run in runs for each in _in_company(run, table, chunk_tokens)],
         crowded=[some for run in runs for some in run.beside if some[-1].prompt_tokens > chunk_tokens],
+        climb_s=climb_s([each for run in runs for each in run.from_ram], [each for run in runs for each in run.alone]),
     )
 
 

@@ -18,8 +18,12 @@ from loadtest.workloads.shape import TrafficShape
 _LETTERS = string.ascii_lowercase + "    "
 ALONE_TOKENS = (40, 120, 200, 400, 600, 800)
 """Of the prompts of requests that have the fleet for themselves."""
-ALONE_EACH = 4
+ALONE_EACH = 10
 """So many of each of them."""
+FROM_RAM = 24
+"""Requests of a fleet with fewer slots than customers: most find their adapter in RAM."""
+_LULL_S = 0.12
+"""Before each of them, on average: who has just done the same does it faster."""
 VOLLEY = 8
 """Requests that are sent at one moment. Their prompts are short: longer ones wait for each other's steps, and say less
 of what else holds them up."""
@@ -87,12 +91,14 @@ def each_once(customers: Sequence[Customer], run: str, apart_s: float = 0.1) -> 
     ]
 
 
-def one_by_one(customers: Sequence[Customer], tokenizing: Tokenizing, run: str) -> list[Ask]:
-    """Prompts from short to long, again and again, with short answers, to one customer after the other."""
-    draw, asked = random.Random(run), zip(ALONE_TOKENS * ALONE_EACH, itertools.cycle(customers), strict=False)
+def one_by_one(
+    customers: Sequence[Customer], tokenizing: Tokenizing, run: str, lengths: Sequence[int] = ALONE_TOKENS * ALONE_EACH
+) -> list[Ask]:
+    """Prompts of these lengths, with short answers, to one customer after the other; each after a lull of its own."""
+    draw, asked = random.Random(run), zip(lengths, itertools.cycle(customers), strict=False)
     return [
         msgspec.structs.replace(
-            _ask(customer, f"{run}-{at}", _text(draw, tokenizing.characters(tokens)), at_s=0.0),
+            _ask(customer, f"{run}-{at}", _text(draw, tokenizing.characters(tokens)), draw.expovariate(1 / _LULL_S)),
             adapter=at % len(customers),
             max_tokens=8,
         )

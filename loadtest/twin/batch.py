@@ -123,11 +123,6 @@ class Batch:
         """Produced by all who were ever here."""
         return self._produced + self._decoding * (self.steps - self._steps)
 
-    @property
-    def gives(self) -> bool:
-        """Whether tokens come out of the step under way."""
-        return self._decoding > 0
-
     # -- steps -----------------------------------------------------------------------------------------
 
     def _begin_soon(self) -> None:

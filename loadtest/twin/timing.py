@@ -86,7 +86,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """A request's way is so much longer for each replica that computes as it begins, or with `line_s` as its turns are
     over, since that takes a processor."""
     crowd_share: float = 0.0
-    """By this share of itself a step that computes of prompts is longer for each other replica that gives tokens."""
+    """By this share of itself a step that computes of prompts is longer for each other replica that computes."""
 
 
 def pairs(start: int, stop: int) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
 from loadtest.calibration.asking import Asker
-from loadtest.calibration.measuring import Probed, Run, probe, run_once
+from loadtest.calibration.measuring import Probed, Run, climb, probe, run_once
 from loadtest.calibration.seen import Seen
 from loadtest.calibration.stage import Adapters, Customer, FleetShape, Stage, staged
 from loadtest.calibration.traffic import Tokenizing, learn_tokenizing
@@ -36,35 +37,76 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Each workload is run so many times. They take turns, the calibration's among them, so that what changes on the
-    machine meanwhile meets all of them."""
+    """A fleet, and what it is asked."""
 
     fleet: FleetShape
     workloads: tuple[HeldOut, ...]
+
+
+class Calibrating(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything is run in so many rounds: all take turns, the calibration's traffic among them, so that what changes
+    on the machine meanwhile meets all of them."""
+
+    traffic: TrafficShape
     rounds: int
-    calibration: TrafficShape | None = None
 
 
-def play(plan: Plan, home: Path, adapters: Adapters, say: Say) -> tuple[Calibrated | None, list[Real]]:
-    """Raises FleetDidNotStart, FleetFailed, HopFailed."""
-    with staged(plan.fleet, home, adapters) as stage:
-        tokenizing = asyncio.run(_tokenizing(stage))
-        calibrating: list[Run] = []
-        runs: dict[str, list[Played]] = {each.name: [] for each in plan.workloads}
-        for turn in range(plan.rounds):
-            if plan.calibration is not None:
-                calibrating.append(asyncio.run(run_once(stage, plan.calibration, f"calibration-{turn}")))
-                say(f"calibration, run {turn + 1}: {_said(calibrating[-1].seen)}")
-            for at, workload in enumerate(plan.workloads):
-                played = asyncio.run(real.run(stage, workload, tokenizing, f"run-{at}-{turn}"))
-                say(f"{workload.name}, run {turn + 1}: {_said(played.seen)}")
-                runs[workload.name].append(played)
-        probed = asyncio.run(probe(stage)) if plan.calibration is not None else None
-        customers = stage.customers
-    return None if probed is None else Calibrated(runs=calibrating, probed=probed), [
-        Real(workload=each, shape=plan.fleet, customers=customers, runs=tuple(runs[each.name]))
-        for each in plan.workloads
-    ]  # fmt: skip
+def play(
+    plans: Sequence[Plan], calibrating: Calibrating, place: tuple[Path, Adapters], say: Say
+) -> tuple[Calibrated, list[Real]]:
+    """All fleets are there all the time: as one that comes after another, each would tell of its own minutes only. The
+    first one is calibrated on; the last one has fewer slots than customers. `place`: an empty folder, and the adapters.
+    Raises FleetDidNotStart, FleetFailed, HopFailed."""
+    home, adapters = place
+    with ExitStack() as stages:
+        parts = [
+            _Part(plan=plan, stage=stages.enter_context(staged(plan.fleet, home / str(at), adapters)))
+            for at, plan in enumerate(plans)
+        ]
+        runs = [_turn(parts, calibrating.traffic, turn, say) for turn in range(calibrating.rounds)]
+        probed = asyncio.run(probe(parts[0].stage))
+        realities = [real for part in parts for real in part.realities()]
+    return Calibrated(runs=runs, probed=probed), realities
+
+
+class _Part:
+    """One of the fleets, and what became of its workloads so far."""
+
+    def __init__(self, plan: Plan, stage: Stage) -> None:
+        self.plan = plan
+        self.stage = stage
+        self._tokenizing = asyncio.run(_tokenizing(stage))
+        self._runs: dict[str, list[Played]] = {each.name: [] for each in plan.workloads}
+
+    def calibrated(self, traffic: TrafficShape, turn: int) -> Run:
+        return asyncio.run(run_once(self.stage, traffic, f"calibration-{turn}"))
+
+    def climbed(self, turn: int) -> list[Seen]:
+        return asyncio.run(climb(self.stage, f"climbing-{turn}"))
+
+    def play(self, turn: int, say: Say) -> None:
+        for at, workload in enumerate(self.plan.workloads):
+            played = asyncio.run(real.run(self.stage, workload, self._tokenizing, f"run-{at}-{turn}"))
+            say(f"{workload.name}, run {turn + 1}: {_said(played.seen)}")
+            self._runs[workload.name].append(played)
+
+    def realities(self) -> list[Real]:
+        return [
+            Real(
+                workload=each, shape=self.plan.fleet, customers=self.stage.customers, runs=tuple(self._runs[each.name])
+            )
+            for each in self.plan.workloads
+        ]
+
+
+def _turn(parts: Sequence[_Part], traffic: TrafficShape, turn: int, say: Say) -> Run:
+    """The calibration, of the first fleet and how the last one fills its few slots; and every workload once."""
+    run = parts[0].calibrated(traffic, turn)
+    run = msgspec.structs.replace(run, from_ram=parts[-1].climbed(turn))
+    say(f"calibration, run {turn + 1}: {_said(run.seen)}")
+    for part in parts:
+        part.play(turn, say)
+    return run
 
 
 async def _tokenizing(stage: Stage) -> Tokenizing:

@@ -28,11 +28,15 @@ BATCH = BatchShape(max_rows=8, chunk_tokens=CHUNK_TOKENS, kv_tokens=9_999)
 
 @pytest.fixture(scope="module")
 def measured() -> Measured:
+    return _measured([])
+
+
+def _measured(from_ram: list[Seen]) -> Measured:
     seen = seen_of(TIMES, requests=300, rate_per_s=2.0)
     ttft_s = sum(each.ttft_s or 0.0 for each in seen) / len(seen)
     run = Run(
         alone=lone_of(TIMES), seen=seen, first_tokens=FirstTokens(count=300.0, sum_s=300.0 * (ttft_s - 0.003)),
-        volleys=[_volley()] * 3, beside=[_beside()] * 10,
+        volleys=[_volley()] * 3, beside=[_beside()] * 10, from_ram=from_ram,
     )  # fmt: skip
     hops = [
         Hop(tier=tier, size_bytes=size, took_s=s + size / 1e8) for tier, s in HOPS_S.items() for size in (10, 10**6)
@@ -78,6 +82,14 @@ def test_everything_that_was_planted_is_found(measured: Measured) -> None:
 def test_the_step_that_proves_a_load_is_no_part_of_the_hop(measured: Measured) -> None:
     proof_s = measured.timing.steps.step_s(1, 4, 1)
     assert measured.timing.slot_latency_s == pytest.approx(0.030 - proof_s, rel=0.01)
+
+
+def test_requests_that_found_their_adapter_in_ram_say_better_than_orders_how_long_it_took(measured: Measured) -> None:
+    alike = [each for each in lone_of(TIMES) if each.prompt_tokens <= 50]
+    later_s = 0.045
+    climbed = [msgspec.structs.replace(each, tier="ram", first_s=(each.first_s or 0.0) + later_s) for each in alike]
+    found = _measured(climbed).timing.slot_latency_s
+    assert found == pytest.approx(later_s - measured.timing.steps.step_s(1, 4, 1), rel=0.05)
 
 
 def test_a_timing_comes_back_from_its_file_as_it_was(measured: Measured, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Prompts take longer while other replicas of the same machine give tokens, and only then."""
+"""Prompts take longer while other replicas of the same machine compute, and only then."""
 
 from __future__ import annotations
 
 import random
+from statistics import fmean
 
 import pytest
 
@@ -41,7 +42,7 @@ def _first_s(others: int, answers: int, at_s: float = 1.0, tokens: int = 200) ->
 
 
 @pytest.mark.parametrize("answers", [1, 6])
-def test_a_prompt_takes_longer_for_each_other_replica_that_gives_tokens(answers: int) -> None:
+def test_a_prompt_takes_longer_for_each_other_replica_that_computes(answers: int) -> None:
     assert [_first_s(others, answers) for others in (0, 1, 2)] == pytest.approx(
         [LONE_S, (1 + SHARE) * LONE_S, (1 + 2 * SHARE) * LONE_S]
     )
@@ -51,9 +52,18 @@ def test_answers_that_are_over_crowd_nobody() -> None:
     assert _first_s(others=2, answers=3, tokens=4) == pytest.approx(LONE_S)
 
 
+PHASES = 8
+"""A request waits for the step under way to end: so many, spread over one step, wait for half of it on average."""
+
+
 def _ttft_s(timing: Timing, *faults: Fault) -> float:
-    """Of a long prompt in a fleet of two, while both give answers of 30 s."""
-    calls = [Call(0.0, at, at, 1, 600, 600, True) for at in range(8)] + [Call(10.0, 8, 8, 800, 2, 2, True)]
+    """Of a long prompt in a fleet of two, while both give answers of 30 s; the mean of requests that come at different
+    moments of a step."""
+    return fmean(_asked_at(10.0 + phase * STEP_S / PHASES, timing, *faults) for phase in range(PHASES))
+
+
+def _asked_at(at_s: float, timing: Timing, *faults: Fault) -> float:
+    calls = [Call(0.0, at, at, 1, 600, 600, True) for at in range(8)] + [Call(at_s, 8, 8, 800, 2, 2, True)]
     pool = PoolShape(replicas=2, slots=12, adapter_bytes=1_000)
     scenario = Scenario(calls=lambda: calls, customers=9, for_s=60.0, pools=(pool,), timing=timing, faults=faults)
     outcome = Twin(scenario).run()
