@@ -10,7 +10,7 @@ from services.gateway.core.question import Overflow, RoutingPolicy, Strategy
 from services.gateway.core.stream import StreamPolicy
 from services.gateway.core.usage import UsagePolicy
 from services.gateway.io.body import BodyLimits
-from services.gateway.io.protocol import ConnectionPolicy
+from services.gateway.io.connection_policy import ConnectionPolicy
 from shared.messages.identity import is_subject_token
 from shared.ttft_by_customer import TtftPolicy
 

@@ -6,31 +6,16 @@ import asyncio
 import socket
 from typing import Any
 
-import msgspec
 from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.server import ServerState
 
 from services.gateway.core.refusal import Refusal
+from services.gateway.io.connection_policy import ConnectionPolicy
 from services.gateway.io.line import Flow, Turn
 from services.gateway.io.reading import Head, NoHttp, Reading
 from services.gateway.io.reply import Reply, reply_to
 from services.gateway.io.turning_out import NO_HTTP, head_too_large, head_too_slow, refuser, said, too_many
-
-_TO_BE_TOLD = 512
-"""Connections beyond the most that are let in to hear that there are too many; those beyond them are just closed."""
-
-
-class ConnectionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`most` connections at once. Each has `head_s` from the first byte of a request until its head is whole, of
-    `largest_head_bytes` at most, and is closed once it is idle for `keep_alive_s`, before its first request as well, or
-    has had something to send for `slow_write_s` and could not."""
-
-    most: int = 16_000
-    largest_head_bytes: int = 64 << 10
-    head_s: float = 10.0
-    keep_alive_s: float = 75.0
-    slow_write_s: float = 30.0
 
 
 class PromptProtocol(asyncio.Protocol):
@@ -46,8 +31,8 @@ class PromptProtocol(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_app", "_begun", "_connections", "_head_bytes", "_head_due", "_idle_due", "_loop", "_reading", "flow",
-        "server_state", "transport",
+        "_app", "_begun", "_connections", "_head_due", "_idle_due", "_loop", "_reading", "flow", "server_state",
+        "transport",
     )  # fmt: skip
     policy = ConnectionPolicy()
     turn = Turn()
@@ -61,7 +46,6 @@ class PromptProtocol(asyncio.Protocol):
         self._app: ASGIApp = config.app  # type: ignore[assignment]  # not its name
         self._loop = _loop or asyncio.get_running_loop()
         self._reading: Reading | None = None
-        self._head_bytes = 0
         self._head_due: asyncio.TimerHandle | None = None
         self._idle_due: asyncio.TimerHandle | None = None
         self._begun: tuple[Reply, ...] = ()
@@ -74,7 +58,7 @@ class PromptProtocol(asyncio.Protocol):
         self.transport, self.flow = transport, Flow(transport)
         self._connections.add(self)
         self._is_idle()
-        if len(self._connections) > self.policy.most + _TO_BE_TOLD:
+        if len(self._connections) > self.policy.most + self.policy.most_told:
             transport.abort()
         elif len(self._connections) > self.policy.most:
             self._app = refuser(too_many(self.policy.most))
@@ -104,6 +88,8 @@ class PromptProtocol(asyncio.Protocol):
             reply.line.make_room()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_deaf:
+            return
         self._is_busy()
         reading = self._reading = self._reading or Reading(self)
         try:
@@ -111,16 +97,23 @@ class PromptProtocol(asyncio.Protocol):
         except NoHttp:
             self._turn_out(NO_HTTP)
             return
-        if reading.in_head:
-            self._watch_head(len(data))
-            return
-        if reading.is_between:
+        if reading.pending_bytes > self.policy.largest_head_bytes:  # of a head, or of headers behind a body
+            self._turn_out(head_too_large(self.policy.largest_head_bytes))
+        elif reading.in_head:
+            self._watch_head()
+        else:
+            self._is_read(reading)
+
+    def _is_read(self, reading: Reading) -> None:
+        if reading.is_between or self._is_deaf:
             self._reading = None
         if not self._begun:
             self._is_idle()  # what came began no request: the end of a line, or of a body that was refused
 
     def hear_head(self, head: Head) -> None:
         self._head_is_over()
+        if self._is_deaf:
+            return
         if head.size_bytes > self.policy.largest_head_bytes:
             self._app = refuser(head_too_large(self.policy.largest_head_bytes))
         reply = reply_to(head, self, self._app, self.turn)
@@ -128,14 +121,15 @@ class PromptProtocol(asyncio.Protocol):
         if len(self._begun) == 1:
             self._run(reply)
         else:
+            reply.keeps = reply.keeps and len(self._begun) <= self.policy.most_ahead
             self.flow.pause_reading()
 
     def hear_body(self, body: bytes) -> None:
-        if self._begun:
+        if self._begun and self._begun[-1].more_body:
             self._begun[-1].hear(body)
 
     def hear_end(self) -> None:
-        if self._begun:
+        if self._begun and self._begun[-1].more_body:
             self._begun[-1].hear_end()
 
     def answered(self) -> None:
@@ -161,16 +155,17 @@ class PromptProtocol(asyncio.Protocol):
         if due is not None:
             due.cancel()
 
-    def _watch_head(self, more_bytes: int) -> None:
+    @property
+    def _is_deaf(self) -> bool:
+        """All of the last request is here that is answered on this connection."""
+        return bool(self._begun) and not self._begun[-1].keeps and not self._begun[-1].more_body
+
+    def _watch_head(self) -> None:
         """It did not come in one piece."""
-        self._head_bytes += more_bytes
-        if self._head_bytes > self.policy.largest_head_bytes:
-            self._turn_out(head_too_large(self.policy.largest_head_bytes))
-        elif self._head_due is None:
+        if self._head_due is None:
             self._head_due = self._loop.call_later(self.policy.head_s, self._head_is_late)
 
     def _head_is_over(self) -> None:
-        self._head_bytes = 0
         due, self._head_due = self._head_due, None
         if due is not None:
             due.cancel()
@@ -185,13 +180,18 @@ class PromptProtocol(asyncio.Protocol):
         """An answer to what is no whole request, and the end of the connection."""
         self._head_is_over()
         if not self.transport.is_closing():
-            if not self._begun or self._body_is_coming:
+            if self._owes_answer:
                 self.transport.write(said(why))
             self.transport.close()
+            for reply in self._begun:  # they have no say any more
+                reply.lose()
 
     @property
-    def _body_is_coming(self) -> bool:  # of the only request here, to which nothing was said
-        return len(self._begun) == 1 and self._begun[0].more_body and not self._begun[0].begun
+    def _owes_answer(self) -> bool:
+        """What came belongs to no request that was answered, and nobody waits for the answer to another."""
+        if self._begun:
+            return len(self._begun) == 1 and self._begun[0].more_body and not self._begun[0].begun
+        return self._reading is None or not self._reading.in_body
 
 
 def prompt_protocol(policy: ConnectionPolicy) -> type[PromptProtocol]:

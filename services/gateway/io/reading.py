@@ -41,26 +41,35 @@ class Hearer(Protocol):
 class Reading:
     """One request after the other, up to one that is to be the last: what comes after that is dropped. `in_head`: one
     has begun, and its head is not whole. `is_between`: all that began is whole, and another reading may take the
-    next."""
+    next. `pending_bytes` came since there was a whole head, an end, or anything of a body: the parser may hold them."""
 
-    __slots__ = ("_expects", "_headers", "_hearer", "_parser", "_url", "in_head", "is_between")
+    __slots__ = (
+        "_expects", "_headers", "_hearer", "_parser", "_told", "_url", "in_head", "is_between", "pending_bytes",
+    )  # fmt: skip
 
     def __init__(self, hearer: Hearer) -> None:
         self._hearer = hearer
-        self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parser = _parser_for(self)
+        self._told = False
         self.in_head = False
         self.is_between = True
+        self.pending_bytes = 0
+
+    @property
+    def in_body(self) -> bool:
+        return not self.in_head and not self.is_between
 
     def feed(self, data: bytes) -> None:
         """Raises NoHttp."""
+        self._told, size_bytes = False, len(data)
         while data:
             try:
                 self._parser.feed_data(data)
-                return
+                break
             except httptools.HttpParserUpgrade as asked:  # for HTTP/2, by Java's clients with each first request
-                self._parser = httptools.HttpRequestParser(_Rest(self))
+                self._parser = _parser_for(_Rest(self))
                 data = _framing(self._headers) + data[asked.args[0] :]
+        self.pending_bytes = 0 if self._told else self.pending_bytes + size_bytes
 
     def on_message_begin(self) -> None:
         self.in_head, self.is_between = True, False
@@ -70,13 +79,15 @@ class Reading:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.in_head:
+            return  # it came behind the body, where whoever looked at the head did not see it
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects = True
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self.in_head = False
+        self.in_head, self._told = False, True
         parser, url, headers = self._parser, httptools.parse_url(self._url), self._headers
         size_bytes = len(self._url) + sum([len(name) + len(value) + 4 for name, value in headers])
         self._hearer.hear_head(
@@ -87,12 +98,19 @@ class Reading:
         )  # fmt: skip
 
     def on_body(self, body: bytes) -> None:
+        self._told = True
         self._hearer.hear_body(body)
 
     def on_message_complete(self) -> None:
         if not self._parser.should_upgrade():  # else its body is still to come
-            self.is_between = self._parser.should_keep_alive()
+            self.is_between, self._told = self._parser.should_keep_alive(), True
             self._hearer.hear_end()
+
+
+def _parser_for(listener: object) -> httptools.HttpRequestParser:
+    parser = httptools.HttpRequestParser(listener)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 def _framing(headers: Sequence[tuple[bytes, bytes]]) -> bytes:

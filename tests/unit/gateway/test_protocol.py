@@ -13,11 +13,15 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from services.gateway.io.connection_policy import ConnectionPolicy
 from services.gateway.io.line import line_of
-from services.gateway.io.protocol import ConnectionPolicy, PromptProtocol, prompt_protocol
+from services.gateway.io.protocol import PromptProtocol, prompt_protocol
 from services.gateway.io.reading import Head, Reading
 
 ASK = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+LAST = ASK.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
+OLD = ASK.replace(b"HTTP/1.1", b"HTTP/1.0")
+IN_CHUNKS = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class PaperSocket:
@@ -128,6 +132,58 @@ async def test_requests_that_were_sent_ahead_are_answered_in_turn_and_forgotten(
     assert [mark() is None for mark in connection.app.marks[:5]] == [True] * 5
 
 
+@pytest.mark.parametrize("cut", [200 * len(ASK), len(ASK), 50])
+async def test_so_many_requests_may_be_sent_ahead_and_the_connection_ends_after_them(
+    connection: Connection, cut: int
+) -> None:
+    content, most = 200 * ASK, ConnectionPolicy().most_ahead
+    for begin in range(0, len(content), cut):
+        connection.send(content[begin : begin + cut])
+        connection.app.may_end.put_nowait(None)
+    for _ in range(200):
+        connection.app.may_end.put_nowait(None)
+    while running := connection.protocol.server_state.tasks:
+        await asyncio.wait(running)
+    assert connection.transport.written.count(b"end\r\n0\r\n\r\n") == 1 + most
+    assert connection.transport.written.count(b"\r\nconnection: close\r\n") == 1
+    assert connection.transport.closed
+
+
+async def test_what_comes_behind_a_body_is_no_header_of_its_request() -> None:
+    heard: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        heard.extend(name for name, _ in scope["headers"])
+        await send(start())
+        await send(part(b""))
+
+    await answered(app, IN_CHUNKS + b"0\r\nauthorization: Bearer x\r\n\r\n")
+    assert heard == [b"host", b"transfer-encoding"]
+
+
+async def test_what_comes_behind_a_body_is_bounded_as_a_head_is(connection: Connection) -> None:
+    connection.send(IN_CHUNKS + b"1\r\nx\r\n0\r\nx-large: ")
+    for _ in range(64):
+        connection.send(b"x" * 1_024)
+    assert not connection.transport.closed
+    connection.send(b"x")
+    assert connection.transport.written.startswith(b"HTTP/1.1 431 ")
+    assert connection.transport.closed
+
+
+async def test_a_request_whose_body_is_no_http_has_one_answer() -> None:
+    made = await answered(saying(start(), part(b"whole")), IN_CHUNKS + b"no size\r\n")
+    assert made.transport.written.startswith(b"HTTP/1.1 400 ")
+    assert made.transport.written.count(b"HTTP/1.1 ") == 1
+
+
+async def test_to_the_rest_of_a_request_that_was_answered_nothing_is_said() -> None:
+    made = await answered(saying(start(), part(b"no")), IN_CHUNKS)
+    before = made.transport.written
+    made.send(b"no size\r\n")
+    assert (made.transport.written, made.transport.closed) == (before, True)
+
+
 async def test_an_answer_that_is_there_at_once_is_one_write() -> None:
     async def at_once(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -161,7 +217,7 @@ async def test_what_is_no_request_puts_nothing_into_the_answer_before_it(connect
 
 
 async def test_what_comes_after_the_last_request_does_not_cut_its_answer_off(connection: Connection) -> None:
-    connection.send(ASK.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+    connection.send(LAST)
     connection.send(b"\x00\x01\r\n\r\n")
     connection.app.may_end.put_nowait(None)
     await connection.transport.shows(b"end\r\n0\r\n\r\n")
@@ -188,8 +244,9 @@ async def test_a_connection_that_is_over_is_held_by_no_timer(error: Exception | 
     assert transport() is None
 
 
-async def test_a_stream_that_is_open_holds_nothing_of_what_was_asked(connection: Connection) -> None:
-    connection.send(ASK)
+@pytest.mark.parametrize("asked", [ASK, LAST, OLD])
+async def test_a_stream_that_is_open_holds_nothing_of_what_was_asked(connection: Connection, asked: bytes) -> None:
+    connection.send(asked)
     await connection.transport.shows(b"200 OK")
     gc.collect()
     assert [each for each in gc.get_objects() if isinstance(each, Head | Reading)] == []
@@ -267,7 +324,7 @@ async def test_a_connection_is_kept_for_whom_that_is_usual(version: bytes, asked
 
 
 async def test_who_speaks_the_old_http_gets_a_body_as_it_is() -> None:
-    made = await answered(saying(start(), part(b"a", more=True), part(b"b")), ASK.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    made = await answered(saying(start(), part(b"a", more=True), part(b"b")), OLD)
     head, _, body = made.transport.written.partition(b"\r\n\r\n")
     assert (b"chunked" in head, b"\r\nconnection: close" in head, body) == (False, True, b"ab")
     assert made.transport.closed
