@@ -113,7 +113,7 @@ class Gateway:
         """Deadlines, several times a second."""
         self._conversations.tick()
         self._desk.fleet.rank_ahead(AHEAD_AT_ONCE)
-        self._replicas.tick(hearing=self._following.current)
+        self._replicas.tick(hearing=self._following.hearing)
 
     async def report(self) -> None:
         """The lease on every request under way: a worker drops those of a gateway that is silent."""

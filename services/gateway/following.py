@@ -59,6 +59,11 @@ class Following:
     def current(self) -> bool:
         return self.full.is_set() and self._bus.connected
 
+    @property
+    def hearing(self) -> bool:
+        """Whether what others say reaches this gateway."""
+        return self.full.is_set() and self._bus.hearing
+
     def not_full(self) -> str | None:
         """Why not, in one sentence."""
         return None if self.full.is_set() else "The gateway has not yet learnt who may call what."

@@ -44,8 +44,8 @@ class Repeats:
             replica_id=stream.replica_id, pool_id=record.pool_id, bus_id=stream.bus_id, attempt=record.attempts - 1,
             reason=record.reason,
         )  # fmt: skip
-        self._desk.post.generate(conversation.request(ask, self._desk), ask.replica_id, _undelivered)
 
+        def on_failed(why: Refusal) -> None:
+            self._unheard.append(conversation)
 
-def _undelivered(why: Refusal) -> None:
-    """The connection is gone again, and the next one is another reason to ask."""
+        self._desk.post.generate(conversation.request(ask, self._desk), ask.replica_id, on_failed)

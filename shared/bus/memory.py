@@ -83,6 +83,10 @@ class MemoryBus:
         self._service = service
         self._open: list[MemorySubscription] = []
 
+    @property
+    def hearing(self) -> bool:
+        return self.connected
+
     async def close(self) -> None:
         for subscription in self._open:
             await subscription.close()

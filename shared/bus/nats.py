@@ -51,6 +51,10 @@ class NatsBus:
         return self._link.connected
 
     @property
+    def hearing(self) -> bool:
+        return self._link.hearing
+
+    @property
     def connections(self) -> int:
         return self._link.connections
 

@@ -40,8 +40,11 @@ class PromptClient(Client):
     def send(self, subject: str, payload: bytes, reply: str, *, urgent: bool) -> None:
         """Leaves with all that was published before: when this turn of the loop is over, or at once if it is urgent and
         the first in its turn. Every write wakes the server, which costs more than the message. The connection must
-        stand. Raises Congested, and what a transport raises that is closed."""
-        if self._wire.unsent_bytes > _MOST_UNSENT_BYTES:
+        stand. Raises Congested, what a transport raises that is closed, and ValueError for a message that the server
+        would answer with the end of the connection."""
+        if len(payload) > self._max_payload:
+            raise ValueError(f"a message of {len(payload)} bytes is larger than the {self._max_payload} of this NATS")
+        if self._wire.unsent_bytes + self._pending_data_size > _MOST_UNSENT_BYTES:
             raise Congested
         message = b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
         self._pending.append(message)
@@ -64,6 +67,11 @@ class PromptClient(Client):
         self._wire.write(b"".join(waiting))  # type: ignore[no-untyped-call]
 
     @property
+    def silent(self) -> bool:
+        """A ping went out while the one before it was not answered."""
+        return self._pings_outstanding > 1
+
+    @property
     def stalled(self) -> bool:
         """More waits to be sent than there should."""
         return self._wire.unsent_bytes > _MUCH_UNSENT_BYTES
@@ -71,6 +79,11 @@ class PromptClient(Client):
     async def room(self) -> None:
         """Returns when the server has read most of what it was sent."""
         await self._wire.drain()  # type: ignore[no-untyped-call]
+
+    async def _attempt_reconnect(self) -> None:
+        """The client would wait until the old connection has ended, and that until the server has read the rest."""
+        self._wire.abort()
+        await super()._attempt_reconnect()
 
     def hear(self, subscription: Subscription, take: Take) -> None:
         """What the server itself says has headers, and stays the subscription's."""
@@ -95,7 +108,12 @@ class Wire(TcpTransport):
     def unsent_bytes(self) -> int:
         return 0 if self._io_writer is None else self._io_writer.transport.get_write_buffer_size()
 
+    def abort(self) -> None:
+        if self._io_writer is not None:
+            self._io_writer.transport.abort()
+
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        self.abort()  # a server that took a connection and said nothing: the client does not close it
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(buffer_size, loop)
         async with asyncio.timeout(connect_timeout):

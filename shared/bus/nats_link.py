@@ -21,8 +21,8 @@ from shared.contracts.permissions import inbox_prefix
 FIRST_CONNECT_S = 5.0
 RECONNECT_WAIT_S = 0.2
 PING_INTERVAL_S = 1
-"""A server that leaves two pings unanswered hangs, and the connection counts as lost: before replicas that cannot be
-heard over it do."""
+"""A server that leaves two pings unanswered hangs: after the first, 1 to 2 s, nobody's silence counts any more, before
+replicas that cannot be heard over it would count as lost; after the second so does the connection."""
 SETTLE_S = 2
 CONFIRM_S = 5.0
 """How long the server has to confirm what it stored."""
@@ -60,6 +60,10 @@ class Link:
     @property
     def connected(self) -> bool:
         return bool(self._client.is_connected)
+
+    @property
+    def hearing(self) -> bool:
+        return self.connected and not self._client.silent
 
     async def open(self) -> None:
         """Raises BusUnavailable with one sentence if there is no connection after a few seconds."""
@@ -103,7 +107,7 @@ class Link:
             await self._client.publish(subject, payload, reply, headers)
 
     def send(self, subject: str, payload: bytes, reply: str = "", *, urgent: bool = False) -> None:
-        """As `publish`, without a task."""
+        """As `publish`, without a task. Raises ValueError for what is larger than the server takes."""
         self.require_connected()
         try:
             self._client.send(subject, payload, reply, urgent=urgent)

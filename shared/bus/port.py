@@ -97,6 +97,10 @@ class Bus(Protocol):
     def connected(self) -> bool: ...
 
     @property
+    def hearing(self) -> bool:
+        """Whether it is connected to a server that answers. If not, that somebody is silent says nothing of them."""
+
+    @property
     def connections(self) -> int:
         """How many there were so far, the present one included. Live messages between two of them are lost."""
 

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import httpx
 import pytest
 
+from shared.bus.memory import MemoryBus
 from shared.messages.generation import GenerateRequest
 from tests.support.gateway_world import ALIAS_NAME, World, body, gateway_world
 from tests.support.scripted_replica import ScriptedReplica, says
@@ -305,6 +306,19 @@ async def test_c82_a_bus_that_is_away_for_a_while_costs_no_token() -> None:
         await replica.say(request, "d")
         await replica.finish(request)
         assert "".join([text async for text in texts(response)]) == "abcd"
+
+
+async def test_c82_a_bus_that_stops_answering_makes_nobody_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway_world(None) as world, streaming(world) as (response, request):
+        replica = world.replicas[0]
+        await replica.say(request, "a")
+        await world.clock.advance(0.5)
+        with monkeypatch.context() as hanging:
+            hanging.setattr(MemoryBus, "hearing", False)
+            await world.clock.advance(5.0)
+        await replica.say(request, "b")
+        await replica.finish(request)
+        assert "".join([text async for text in texts(response)]) == "ab"
 
 
 async def test_c82_a_gateway_that_was_held_up_does_not_take_its_own_absence_for_silence() -> None:

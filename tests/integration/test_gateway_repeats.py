@@ -15,6 +15,7 @@ import pytest
 
 from services.gateway.__main__ import assemble
 from shared.bus.nats import NatsBus, connect
+from shared.bus.port import BusUnavailable
 from shared.messages.generation import GenerateRequest
 from shared.runtime.clock import SystemClock
 from tests.support.gateway_world import (
@@ -110,6 +111,24 @@ async def test_a_replica_that_is_not_back_on_the_bus_is_asked_once_it_is() -> No
         assert replica.asked.empty()
         await replica.start()
         await world.clock.advance(2 * TICK_S)
+        again = await replica.asked.get()
+        assert again.request_id == request.request_id
+        await replica.accept(again)
+        await replica.finish(again)
+        assert (await asking).status_code == 200
+
+
+async def test_what_the_bus_did_not_take_the_second_time_is_put_a_third_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise BusUnavailable("the server does not take what it is sent")
+
+    async with gateway_world(None) as world, waiting(world) as (asking, request):
+        [replica] = world.replicas
+        world.broker.reconnect(world.bus)
+        with monkeypatch.context() as congested:
+            congested.setattr(world.bus, "send", full)
+            await world.clock.advance(TICK_S)
+        await world.clock.advance(TICK_S)
         again = await replica.asked.get()
         assert again.request_id == request.request_id
         await replica.accept(again)

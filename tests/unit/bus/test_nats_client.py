@@ -1,11 +1,13 @@
-"""What is heard is taken out of the bytes of a connection, and nothing else is."""
+"""What is heard is taken out of the bytes of a connection, and nothing else is; what is sent is bounded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
 
-from shared.bus.nats_client import Sieve
+import pytest
+
+from shared.bus.nats_client import Congested, PromptClient, Sieve
 
 HEARD, UNHEARD, LINES = b"7", b"8", b"PING\r\n+OK\r\n-ERR 'no'\r\nINFO {\"a\": 1}\r\n"
 PAYLOADS = (b"", b"one", b"MSG a.b 7 3\r\nxyz\r\n", bytes(range(256)))
@@ -40,3 +42,11 @@ def test_however_the_bytes_are_cut() -> None:
         left = b"".join(sieve.sift(BYTES[begin:end]) for begin, end in pairwise(each))
         assert taken == [("a.b", payload) for payload in PAYLOADS]
         assert left == b"".join(UNTAKEN)
+
+
+async def test_what_is_sent_in_one_turn_is_bounded_as_well() -> None:
+    client, payload = PromptClient(), bytes(1_000_000)
+    for _ in range(34):
+        client.send("a", payload, "", urgent=False)
+    with pytest.raises(Congested):
+        client.send("a", payload, "", urgent=False)
