@@ -17,13 +17,12 @@ from services.gateway.core.stream import (
     Deliver,
     Fail,
     Open,
-    Phase,
     Reroute,
     Step,
     Stream,
     Wait,
 )
-from services.gateway.records import outcome_of
+from services.gateway.delivery import Delivery
 from services.gateway.repeats import Repeats
 from shared.messages.generation import Accepted, Answer, Queued, Refused, TokenChunk
 
@@ -37,6 +36,7 @@ class Conversations:
         self._waiting: list[Conversation] = []
         self._cancels = Cancels(desk.post)
         self._repeats = Repeats(desk)
+        self._delivery = Delivery(desk.records, desk.clock)
 
     def __len__(self) -> int:
         return len(self._live) + len(self._waiting)
@@ -92,7 +92,7 @@ class Conversations:
                 self._cancels.stray(replica_id, chunk, now_s)
                 continue
             if conversation.goes_on(chunk, now_s):
-                self._go_on(conversation, chunk, now_s)
+                self._delivery.go_on(conversation, chunk, now_s)
             else:
                 self._apply(conversation, streams.chunk(conversation.stream, chunk, policies.streams, now_s))
             if conversation.outlet.waiting_bytes > policies.most_waiting_bytes and conversation.wish.stream:
@@ -131,9 +131,9 @@ class Conversations:
     def _act(self, conversation: Conversation, action: Action) -> None:
         match action:
             case Deliver():
-                self._deliver(conversation, action)
+                self._delivery.deliver(conversation, action)
             case Open():
-                self._open(conversation, action.accepted)
+                self._delivery.open(conversation, action.accepted)
             case Ask():
                 self._ask(conversation, action)
             case Abandon():
@@ -144,7 +144,7 @@ class Conversations:
                 self._desk.records.failed_over(conversation.record, action.cause, action.reason)
                 self._apply(conversation, self._route(conversation))
             case Fail():
-                self._fail(conversation, action.refusal)
+                self._delivery.fail(conversation, action.refusal)
 
     def _route(self, conversation: Conversation) -> Step:
         desk, stream = self._desk, conversation.stream
@@ -170,38 +170,3 @@ class Conversations:
         self._desk.fleet.sends(abandon.replica_id).ended(abandon.bus_id)
         if abandon.tell:
             self._cancels.tell(abandon.replica_id, abandon.bus_id, abandon.reason, self._desk.clock.now_s())
-
-    def _open(self, conversation: Conversation, accepted: Accepted) -> None:
-        self._desk.records.accepted(conversation.record, accepted)
-        conversation.outlet.open(accepted)
-
-    def _go_on(self, conversation: Conversation, chunk: TokenChunk, now_s: float) -> None:
-        """As `_deliver`, of a token that is neither the first nor the last."""
-        text = Deliver(text=chunk.text, token_ids=chunk.token_ids, first=False, logprobs=chunk.logprobs)
-        conversation.outlet.put(text)
-        conversation.transcript.add(chunk.token_ids, chunk.text)
-        self._desk.records.delivered(conversation.record, len(chunk.token_ids), now_s)
-
-    def _deliver(self, conversation: Conversation, deliver: Deliver) -> None:
-        """It is counted when it is on its way: a first token is written to its client at once."""
-        conversation.outlet.put(deliver)
-        conversation.transcript.add(deliver.token_ids, deliver.text)
-        record, now_s = conversation.record, self._desk.clock.now_s()
-        if record.ttft_s is None:
-            self._desk.records.first_token(record, now_s)
-        self._desk.records.delivered(record, len(deliver.token_ids), now_s)
-        if deliver.finish is not None:
-            self._desk.records.finished(record, deliver.finish)
-            self._end(conversation, deliver.finish.reason)
-
-    def _fail(self, conversation: Conversation, refusal: Refusal) -> None:
-        conversation.outlet.fail(refusal)
-        self._desk.records.failed(conversation.record, refusal)
-        self._end(conversation, outcome_of(refusal))
-
-    def _end(self, conversation: Conversation, outcome: str) -> None:
-        assert conversation.stream.phase is Phase.DONE, "only the last action ends a request"
-        conversation.record.outcome = outcome
-        self._desk.records.streams.dec()
-        self._desk.records.ended(conversation.record, self._desk.clock)
-        conversation.end_span(self._desk.clock)
