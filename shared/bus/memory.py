@@ -16,7 +16,17 @@ from shared.bus.calls import Calls, Mailbox, Reading, bounded, read
 from shared.bus.memory_events import Consumer, EventLog
 from shared.bus.memory_state import Bucket, MemoryStore
 from shared.bus.memory_subscriptions import Live, MemorySubscription, Question
-from shared.bus.port import BusUnavailable, DeadlineExceeded, Ids, NoResponders, OnHeard, OnMessage, OnUndecodable
+from shared.bus.port import (
+    BusUnavailable,
+    DeadlineExceeded,
+    Ids,
+    NoResponders,
+    OnHeard,
+    OnMessage,
+    OnUnanswered,
+    OnUndecodable,
+    OnUnheard,
+)
 from shared.contracts.channel import Channel, Kind, Service
 from shared.contracts.codec import encode
 from shared.contracts.permissions import PASSING, is_pooled, require_kind, require_reader, require_writer
@@ -124,11 +134,7 @@ class MemoryBus:
             self._broker.tell_unanswered(answer_to)
 
     async def subscribe(
-        self,
-        channel: Channel[M, Any],
-        on_message: OnMessage[M],
-        *ids: str,
-        on_unanswered: Callable[[Ids], Awaitable[None]] | None = None,
+        self, channel: Channel[M, Any], on_message: OnMessage[M], *ids: str, on_unanswered: OnUnanswered = None
     ) -> MemorySubscription:
         require_kind(channel, *PASSING)
         self._require_listener(channel, ids)
@@ -146,11 +152,7 @@ class MemoryBus:
         return self._listen(channel, ids, accept, mailbox.close, unanswered)
 
     async def hear(
-        self,
-        channel: Channel[M, Any],
-        on_message: OnHeard[M],
-        *ids: str,
-        on_unanswered: Callable[[Ids], None] | None = None,
+        self, channel: Channel[M, Any], on_message: OnHeard[M], *ids: str, on_unanswered: OnUnheard = None
     ) -> MemorySubscription:
         """By a task after all: nobody is called from within a call of its own."""
 

@@ -15,7 +15,16 @@ from shared.bus.nats_jetstream import MESSAGE_ID, store
 from shared.bus.nats_link import BusOptions, Link, header, status_of
 from shared.bus.nats_listening import NO_RESPONDERS, Hearing, Listening
 from shared.bus.nats_state import NatsStore
-from shared.bus.port import BusUnavailable, Ids, OnHeard, OnMessage, OnUndecodable, Subscription
+from shared.bus.port import (
+    BusUnavailable,
+    Ids,
+    OnHeard,
+    OnMessage,
+    OnUnanswered,
+    OnUndecodable,
+    OnUnheard,
+    Subscription,
+)
 from shared.contracts.channel import Channel, Kind, Service
 from shared.contracts.codec import encode
 from shared.contracts.permissions import PASSING, is_pooled, require_kind, require_reader, require_writer
@@ -85,11 +94,7 @@ class NatsBus:
         self._send(channel, message, ids, answer_to, urgent=True)
 
     async def subscribe(
-        self,
-        channel: Channel[M, Any],
-        on_message: OnMessage[M],
-        *ids: str,
-        on_unanswered: Callable[[Ids], Awaitable[None]] | None = None,
+        self, channel: Channel[M, Any], on_message: OnMessage[M], *ids: str, on_unanswered: OnUnanswered = None
     ) -> Subscription:
         require_kind(channel, *PASSING)
         calls = Calls(f"subscription to {channel.name}")
@@ -106,11 +111,7 @@ class NatsBus:
         return await self._listen(channel, ids, calls, on_nats_message)
 
     async def hear(
-        self,
-        channel: Channel[M, Any],
-        on_message: OnHeard[M],
-        *ids: str,
-        on_unanswered: Callable[[Ids], None] | None = None,
+        self, channel: Channel[M, Any], on_message: OnHeard[M], *ids: str, on_unanswered: OnUnheard = None
     ) -> Subscription:
         require_kind(channel, *PASSING)
         require_reader(self._service, channel)

@@ -28,6 +28,10 @@ OnMessage = Callable[[M, Ids], Awaitable[None]]
 """Called with the message and the ids in its subject."""
 OnHeard = Callable[[M, Ids], None]
 """The same, and waits for nothing."""
+OnUnanswered = Callable[[Ids], Awaitable[None]] | None
+"""Called with the ids of a REPLY subject whose question met no responders."""
+OnUnheard = Callable[[Ids], None] | None
+"""The same, and waits for nothing."""
 OnUndecodable = Callable[[bytes, str], Awaitable[None]]
 """Called with the bytes of what is no message of the channel, and why it is none."""
 
@@ -125,22 +129,13 @@ class Bus(Protocol):
         BusUnavailable also if the bus takes nothing; `publish` waits meanwhile."""
 
     async def subscribe(
-        self,
-        channel: Channel[M, Any],
-        on_message: OnMessage[M],
-        *ids: str,
-        on_unanswered: Callable[[Ids], Awaitable[None]] | None = None,
+        self, channel: Channel[M, Any], on_message: OnMessage[M], *ids: str, on_unanswered: OnUnanswered = None
     ) -> Subscription:
         """Live messages of a TELEMETRY, REPLY or RPC channel; leading ids narrow it, the rest match
-        anything. Whatever is published after this returns arrives. `on_unanswered` is told the ids of a
-        REPLY subject whose question met no responders."""
+        anything. Whatever is published after this returns arrives."""
 
     async def hear(
-        self,
-        channel: Channel[M, Any],
-        on_message: OnHeard[M],
-        *ids: str,
-        on_unanswered: Callable[[Ids], None] | None = None,
+        self, channel: Channel[M, Any], on_message: OnHeard[M], *ids: str, on_unanswered: OnUnheard = None
     ) -> Subscription:
         """As `subscribe`, for handlers that wait for nothing and are soon over: they are called while the bus is read,
         which costs no turn of the loop."""

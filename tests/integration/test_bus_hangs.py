@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,13 +19,6 @@ from shared.messages.generation import Cancel, Cancelled
 from tests.support.bus_samples import gateway_report, generate, sample
 from tests.support.bus_worlds import DEADLINE_S, Heard, NatsWorld, until, world_of
 from tests.support.nats_server import NatsServer
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[NatsWorld]:
-    async with world_of("nats", tmp_path) as made:
-        assert isinstance(made, NatsWorld)
-        yield made
 
 
 @pytest.fixture
@@ -43,10 +36,10 @@ def hanging(server: NatsServer) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quick_pings")
-async def test_a_server_that_hangs_is_not_heard_before_it_counts_as_lost(world: NatsWorld) -> None:
-    gateway = await world.connect("gateway")
+async def test_a_server_that_hangs_is_not_heard_before_it_counts_as_lost(nats_world: NatsWorld) -> None:
+    gateway = await nats_world.connect("gateway")
     assert gateway.hearing
-    with hanging(world.server):
+    with hanging(nats_world.server):
         while gateway.hearing:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         assert gateway.connected
@@ -56,8 +49,8 @@ async def test_a_server_that_hangs_is_not_heard_before_it_counts_as_lost(world: 
 
 
 @pytest.mark.usefixtures("quick_pings")
-async def test_what_a_server_that_hangs_has_not_read_holds_nobody_up(world: NatsWorld) -> None:
-    gateway, worker = await world.connect("gateway"), await world.connect("replica_worker")
+async def test_what_a_server_that_hangs_has_not_read_holds_nobody_up(nats_world: NatsWorld) -> None:
+    gateway, worker = await nats_world.connect("gateway"), await nats_world.connect("replica_worker")
     asked, may_end = asyncio.Event(), asyncio.Event()
 
     async def answer_too_late(message: Cancel, ids: Ids) -> Cancelled:
@@ -68,7 +61,7 @@ async def test_what_a_server_that_hangs_has_not_read_holds_nobody_up(world: Nats
     await worker.serve(catalog.CANCEL, answer_too_late, "r1")
     asking = asyncio.create_task(gateway.ask(catalog.CANCEL, sample(Cancel), "r1", timeout_s=3600))
     await asked.wait()
-    with hanging(world.server):
+    with hanging(nats_world.server):
         for _ in range(24):  # more than the sockets between them hold
             gateway.send(catalog.GENERATE, msgspec.structs.replace(generate(), prompt="x" * 900_000), "r1")
         with pytest.raises(DeadlineExceeded, match="broke while"):

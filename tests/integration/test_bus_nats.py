@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,9 @@ from shared.messages.desired import TenantRecord
 from shared.messages.generation import Cancel
 from shared.messages.operations import AskState, HoldResult, LoadAdapter
 from tests.support.bus_samples import gateway_report, registered, sample
-from tests.support.bus_worlds import Heard, NatsWorld, until, world_of
+from tests.support.bus_worlds import Heard, NatsWorld, until
 
 REPORTS_OF_G1 = catalog.GATEWAY_REPORT.subject("g1")
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[NatsWorld]:
-    async with world_of("nats", tmp_path) as made:
-        assert isinstance(made, NatsWorld)
-        yield made
 
 
 @pytest.fixture
@@ -69,42 +62,44 @@ async def test_no_server_is_one_clear_sentence(closed_port: int, monkeypatch: py
     assert "secret" not in str(failure.value)
 
 
-async def test_a_wrong_password_is_told_at_once_and_not_repeated(world: NatsWorld) -> None:
-    options = msgspec.structs.replace(world.server.options("gateway"), password="wrong-one")
+async def test_a_wrong_password_is_told_at_once_and_not_repeated(nats_world: NatsWorld) -> None:
+    options = msgspec.structs.replace(nats_world.server.options("gateway"), password="wrong-one")
     with pytest.raises(BusUnavailable, match=r"as gateway: .*[aA]uthorization") as failure:
         await connect(options)
     assert "wrong-one" not in str(failure.value)
 
 
-async def test_a_user_who_is_no_service_is_refused(world: NatsWorld) -> None:
+async def test_a_user_who_is_no_service_is_refused(nats_world: NatsWorld) -> None:
     with pytest.raises(ValueError, match="provision"):
-        await connect(world.server.options(PROVISIONER))
+        await connect(nats_world.server.options(PROVISIONER))
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
-async def test_everything_goes_on_after_a_restart(world: NatsWorld, kill: bool) -> None:
-    registry, gateway, pipeline = [await world.connect(name) for name in ("registry", "gateway", "pipeline")]
-    changes, facts, pid = Heard(), Heard(), world.server.pid
+async def test_everything_goes_on_after_a_restart(nats_world: NatsWorld, kill: bool) -> None:
+    registry, gateway, pipeline = [await nats_world.connect(name) for name in ("registry", "gateway", "pipeline")]
+    changes, facts, pid = Heard(), Heard(), nats_world.server.pid
     await gateway.state(catalog.TENANT).watch(changes)
     await registry.consume(catalog.ADAPTER_REGISTERED, "registry", facts)
-    await world.lose(kill=kill)
-    await world.find()
-    assert world.server.pid != pid
+    await nats_world.lose(kill=kill)
+    await nats_world.find()
+    assert nats_world.server.pid != pid
     await registry.state(catalog.TENANT).put(tenant("t1"), "t1")
     await pipeline.publish(catalog.ADAPTER_REGISTERED, registered())
     assert (await changes.reach(1))[0].value == tenant("t1")
     assert (await facts.reach(1))[0] == (registered(), ())
 
 
-async def test_keys_that_vanished_while_the_server_was_away_are_told_as_gone(world: NatsWorld, tmp_path: Path) -> None:
-    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
+async def test_keys_that_vanished_while_the_server_was_away_are_told_as_gone(
+    nats_world: NatsWorld, tmp_path: Path
+) -> None:
+    registry, gateway, heard = await nats_world.connect("registry"), await nats_world.connect("gateway"), Heard()
     for name in ("t1", "t2"):
         await registry.state(catalog.TENANT).put(tenant(name), name)
     await gateway.state(catalog.TENANT).watch(heard)
-    await world.lose()
+    await nats_world.lose()
     shutil.rmtree(tmp_path / "store")
-    await world.find()
-    await provision(world.server.options(PROVISIONER))
+    await nats_world.find()
+    await provision(nats_world.server.options(PROVISIONER))
     changes = (await heard.reach(4))[2:]
     assert [(change.ids, change.value) for change in changes] == [(("t1",), None), (("t2",), None)]
     await registry.state(catalog.TENANT).put(tenant("t3"), "t3")
@@ -112,9 +107,9 @@ async def test_keys_that_vanished_while_the_server_was_away_are_told_as_gone(wor
 
 
 async def test_a_watch_that_missed_a_message_tells_everything_again(
-    world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+    nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
+    registry, gateway, heard = await nats_world.connect("registry"), await nats_world.connect("gateway"), Heard()
     await registry.state(catalog.TENANT).put(tenant("t1"), "t1")
     await gateway.state(catalog.TENANT).watch(heard)
 
@@ -128,16 +123,18 @@ async def test_a_watch_that_missed_a_message_tells_everything_again(
     assert [change.ids for change in await heard.reach(3)] == [("t1",), ("t1",), ("t2",)]
 
 
-async def test_a_watch_whose_server_falls_silent_looks_again(world: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
+async def test_a_watch_whose_server_falls_silent_looks_again(
+    nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, gateway, heard = await nats_world.connect("registry"), await nats_world.connect("gateway"), Heard()
     await registry.state(catalog.TENANT).put(tenant("t1"), "t1")
     monkeypatch.setattr(nats_watch, "SILENCE_S", 0.05)
     await gateway.state(catalog.TENANT).watch(heard)
     assert [change.ids for change in await heard.reach(3)] == [("t1",)] * 3
 
 
-async def test_a_question_under_way_when_the_server_dies_fails_at_once(world: NatsWorld) -> None:
-    registry, worker, asked = await world.connect("registry"), await world.connect("replica_worker"), Heard()
+async def test_a_question_under_way_when_the_server_dies_fails_at_once(nats_world: NatsWorld) -> None:
+    registry, worker, asked = await nats_world.connect("registry"), await nats_world.connect("replica_worker"), Heard()
 
     async def answer_too_late(message: LoadAdapter, ids: Ids) -> HoldResult:
         await asked(ids)
@@ -146,14 +143,14 @@ async def test_a_question_under_way_when_the_server_dies_fails_at_once(world: Na
     await worker.serve(catalog.LOAD, answer_too_late, "r1")
     asking = asyncio.create_task(registry.ask(catalog.LOAD, sample(LoadAdapter), "r1", timeout_s=3600))
     await asked.reach(1)
-    await world.lose()
+    await nats_world.lose()
     with pytest.raises(DeadlineExceeded, match="broke while"):
         await asking
 
 
 @pytest.mark.usefixtures("no_check_of_our_own")
-async def test_what_the_server_refuses_is_seen(world: NatsWorld, caplog: pytest.LogCaptureFixture) -> None:
-    console = await world.connect("console")
+async def test_what_the_server_refuses_is_seen(nats_world: NatsWorld, caplog: pytest.LogCaptureFixture) -> None:
+    console = await nats_world.connect("console")
     with pytest.raises(PermissionError, match=r"console subscribe to lf\.v1\.reply"):
         await console.subscribe(catalog.FRAME, Heard())
     with pytest.raises(PermissionError, match=r"console publish to lf\.v1\.rpc\.replica\.cancel\.r1"):
@@ -163,10 +160,14 @@ async def test_what_the_server_refuses_is_seen(world: NatsWorld, caplog: pytest.
 
 
 async def test_messages_dropped_for_a_slow_handler_are_reported(
-    world: NatsWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(nats_link, "PENDING_MESSAGES", 5)
-    gateway, worker, go_on = await world.connect("gateway"), await world.connect("replica_worker"), asyncio.Event()
+    gateway, worker, go_on = (
+        await nats_world.connect("gateway"),
+        await nats_world.connect("replica_worker"),
+        asyncio.Event(),
+    )
 
     async def wait(message: Any, ids: Ids) -> None:
         await go_on.wait()
@@ -194,12 +195,12 @@ class Ticks:
 
 @pytest.mark.parametrize("renewing", [True, False], ids=["renewed", "planted: not renewed"])
 async def test_a_long_handler_keeps_its_message(
-    world: NatsWorld, monkeypatch: pytest.MonkeyPatch, renewing: bool
+    nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch, renewing: bool
 ) -> None:
     monkeypatch.setattr(nats_events, "ACK_WAIT_S", 0.2)
     if not renewing:
         monkeypatch.setattr(nats_events.Consumption, "_renew", lambda self, reply: asyncio.sleep(0))
-    pipeline, heard, ticks, finish = await world.connect("pipeline"), Heard(), Ticks(), asyncio.Event()
+    pipeline, heard, ticks, finish = await nats_world.connect("pipeline"), Heard(), Ticks(), asyncio.Event()
 
     async def take(message: AdapterRegistered, ids: Ids) -> None:
         await ticks.count(message)
@@ -207,7 +208,7 @@ async def test_a_long_handler_keeps_its_message(
         await finish.wait()
 
     for name, reached in (("long", heard), ("tick", ticks.heard)):
-        await (await world.connect("registry")).consume(catalog.ADAPTER_REGISTERED, "registry", take)
+        await (await nats_world.connect("registry")).consume(catalog.ADAPTER_REGISTERED, "registry", take)
         await pipeline.publish(catalog.ADAPTER_REGISTERED, registered(name))
         await reached.reach(1)
     await (ticks.heard.reach(3) if renewing else heard.reach(2))
@@ -216,10 +217,10 @@ async def test_a_long_handler_keeps_its_message(
 
 
 async def test_an_undecodable_fact_never_comes_again(
-    world: NatsWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(nats_events, "ACK_WAIT_S", 0.2)
-    pipeline, registry, ticks = await world.connect("pipeline"), await world.connect("registry"), Ticks()
+    pipeline, registry, ticks = await nats_world.connect("pipeline"), await nats_world.connect("registry"), Ticks()
 
     async def take(message: AdapterRegistered, ids: Ids) -> None:
         await ticks.count(message)
@@ -240,8 +241,8 @@ async def _provision_command(environment: dict[str, str]) -> tuple[int | None, s
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_the_provision_command_does_it_and_says_so(world: NatsWorld) -> None:
-    options = world.server.options(PROVISIONER)
+async def test_the_provision_command_does_it_and_says_so(nats_world: NatsWorld) -> None:
+    options = nats_world.server.options(PROVISIONER)
     environment = {
         "LORAFLEET_PROVISION_NATS_URL": options.url,
         "LORAFLEET_PROVISION_NATS_USER": options.user,
@@ -261,10 +262,10 @@ async def test_the_provision_command_does_it_and_says_so(world: NatsWorld) -> No
 
 
 async def test_a_cancellation_that_the_client_swallows_is_one_all_the_same(
-    world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+    nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It swallows those that meet an answer; a loop of ours that is told to end would then go on for ever."""
-    asked, registry = asyncio.Event(), await world.connect("registry")
+    asked, registry = asyncio.Event(), await nats_world.connect("registry")
 
     async def answering(*_: object, **__: object) -> Msg:
         asked.set()
@@ -282,9 +283,9 @@ async def test_a_cancellation_that_the_client_swallows_is_one_all_the_same(
 
 @pytest.mark.parametrize("error", [RuntimeError("the handler is closed"), ConnectionResetError("reset")])
 async def test_a_watch_outlives_whatever_the_client_raises(
-    world: NatsWorld, monkeypatch: pytest.MonkeyPatch, error: Exception
+    nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    gateway, registry, heard = await world.connect("gateway"), await world.connect("registry"), Heard()
+    gateway, registry, heard = await nats_world.connect("gateway"), await nats_world.connect("registry"), Heard()
     tenants = registry.state(catalog.TENANT)
     await gateway.state(catalog.TENANT).watch(heard)
     subscribe, raised = Client.subscribe, asyncio.Event()
@@ -296,8 +297,8 @@ async def test_a_watch_outlives_whatever_the_client_raises(
         return await subscribe(self, *given, **named)
 
     monkeypatch.setattr(Client, "subscribe", failing_once)
-    await world.lose()
-    await world.find()
+    await nats_world.lose()
+    await nats_world.find()
     await raised.wait()
     await tenants.put(tenant("a"), "a")
     await heard.reach(1)

@@ -15,7 +15,7 @@ from shared.contracts.channel import Channel, FanOut, Kind, Service
 from shared.contracts.permissions import may_read, may_write
 from shared.contracts.streams import bucket_stream, buckets, durables, event_streams, key_prefix
 from tests.support.bus_samples import sample
-from tests.support.bus_worlds import DEADLINE_S, Heard, NatsWorld, world_of
+from tests.support.bus_worlds import DEADLINE_S, Heard, NatsWorld
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.nats_wire import nats_wire
 
@@ -26,13 +26,6 @@ ALL_OF = pytest.mark.parametrize("service", list(Service), ids=lambda service: s
 async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     async with nats_server(tmp_path) as running:
         yield running
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[NatsWorld]:
-    async with world_of("nats", tmp_path) as made:
-        assert isinstance(made, NatsWorld)
-        yield made
 
 
 def ids_for(channel: Channel[Any, Any]) -> Ids:
@@ -74,8 +67,8 @@ async def _question(channel: Channel[Any, Any], message: Any, ids: Ids, asker: B
 
 
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.value)
-async def test_every_channel_works_between_each_of_its_writers_and_readers(world: NatsWorld, kind: Kind) -> None:
-    buses = {service: await world.connect(service.value) for service in Service}
+async def test_every_channel_works_between_each_of_its_writers_and_readers(nats_world: NatsWorld, kind: Kind) -> None:
+    buses = {service: await nats_world.connect(service.value) for service in Service}
     for channel in (channel for channel in CHANNELS if channel.kind is kind):
         for writer in channel.writers:
             for reader in channel.readers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,20 +19,13 @@ from shared.messages.desired import TenantRecord
 from shared.messages.usage import UsageBatch
 from tests.support import nats_server
 from tests.support.bus_samples import sample
-from tests.support.bus_worlds import Heard, NatsWorld, world_of
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[NatsWorld]:
-    async with world_of("nats", tmp_path) as made:
-        assert isinstance(made, NatsWorld)
-        yield made
+from tests.support.bus_worlds import Heard, NatsWorld
 
 
 async def test_provisioning_again_changes_nothing_and_a_changed_limit_is_applied(
-    world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+    nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = world.server.options(PROVISIONER)
+    options = nats_world.server.options(PROVISIONER)
     events, *others = event_streams()
     names = {spec.name for spec in (events, *others, *buckets())}
     assert await provision(options) == dict.fromkeys(names, "kept")
@@ -43,36 +35,36 @@ async def test_provisioning_again_changes_nothing_and_a_changed_limit_is_applied
 
 
 async def test_a_server_that_kept_all_facts_in_one_stream_gets_one_for_usage(
-    world: NatsWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nats_world: NatsWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options, (events, usage) = world.server.options(PROVISIONER), event_streams()
-    await world.lose()
+    options, (events, usage) = nats_world.server.options(PROVISIONER), event_streams()
+    await nats_world.lose()
     shutil.rmtree(tmp_path / "store")
-    await world.find()
+    await nats_world.find()
     everything = replace(events, subjects=(f"{PREFIX}.{Kind.EVENT.value}.>",))
     monkeypatch.setattr(nats_provision, "event_streams", lambda: (everything,))
     await provision(options)
     monkeypatch.undo()
     became = await provision(options)
     assert (became[events.name], became[usage.name]) == ("updated", "created")
-    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
+    registry, gateway, heard = await nats_world.connect("registry"), await nats_world.connect("gateway"), Heard()
     await gateway.publish(catalog.USAGE_RECORDED, sample(UsageBatch), message_id="g1-1")
     await registry.consume(catalog.USAGE_RECORDED, "registry", heard)
     await heard.reach(1)
 
 
 async def test_usage_is_given_the_disk_that_there_is(
-    world: NatsWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nats_world: NatsWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options, usage = world.server.options(PROVISIONER), event_streams()[1].name
-    registry, gateway, heard = await world.connect("registry"), await world.connect("gateway"), Heard()
+    options, usage = nats_world.server.options(PROVISIONER), event_streams()[1].name
+    registry, gateway, heard = await nats_world.connect("registry"), await nats_world.connect("gateway"), Heard()
 
     async def after_a_restart_with(disk: str) -> str:
         limited = nats_server.server_config
         with monkeypatch.context() as patch:
             patch.setattr(nats_server, "server_config", lambda *given: _with_disk(limited(*given), disk))
-            await world.lose(kill=False)
-            await world.find()
+            await nats_world.lose(kill=False)
+            await nats_world.find()
         return (await provision(options))[usage]
 
     shutil.rmtree(tmp_path / "store")
@@ -92,11 +84,11 @@ def _with_disk(config: str, size: str) -> str:
     return config.replace("jetstream {", f"jetstream {{\n  max_file_store: {size}")
 
 
-async def test_without_provisioning_the_error_says_what_is_missing(world: NatsWorld, tmp_path: Path) -> None:
-    registry = await world.connect("registry")
-    await world.lose()
+async def test_without_provisioning_the_error_says_what_is_missing(nats_world: NatsWorld, tmp_path: Path) -> None:
+    registry = await nats_world.connect("registry")
+    await nats_world.lose()
     shutil.rmtree(tmp_path / "store")
-    await world.find()
+    await nats_world.find()
     with pytest.raises(BusUnavailable, match="was NATS provisioned"):
         await registry.state(catalog.TENANT).put(TenantRecord(tenant_id="t1"), "t1")
     with pytest.raises(BusUnavailable, match="was NATS provisioned"):
