@@ -14,7 +14,7 @@ from services.registry.accounting.usage import Usage
 from services.registry.accounting.usage_intake import PRUNE_S, UsageIntake
 from services.registry.adapters import Adapters
 from services.registry.app import Registry
-from services.registry.attendance import Attendance, Work
+from services.registry.attendance import Attendance, Means, Work
 from services.registry.base_migration.base_models import BaseModels
 from services.registry.base_migration.moving import moving
 from services.registry.customers import Customers
@@ -50,6 +50,7 @@ from services.registry.registration.uploads import Incoming, Uploads
 from services.registry.registration.verifications import Verifications
 from services.registry.relay import Relay
 from services.registry.settings import PREFIX, Settings
+from services.registry.turns import Turns
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
 from shared.runtime import logs
@@ -79,11 +80,11 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
     fleet, (sources, uploads) = Fleet(bus, policies.fleet(settings)), _incoming(settings, database, store, clock)
     verifications = Verifications(database, sources, clock, policies.registration(settings), meters)
     registrations = Registrations(database, verifications, clock, policies.registration(settings), meters)
-    verdicts, hindrances = Verdicts(database, clock, meters, policies.verdicts(settings)), Hindrances()
-    gate, precedence = Gate(database, Questions(fleet)), Precedence(clock, settings.evaluation_gives_way_s)
-    resumption = Resumption(database, verifications, hindrances)
-    evaluations = Evaluations(database, gate, verdicts, precedence, hindrances)
-    deadlines = Deadlines(database, clock, hindrances, meters, settings.evaluation_deadline_s)
+    verdicts, precedence = Verdicts(database, clock, meters, policies.verdicts(settings)), Precedence()
+    gate, means = Gate(database, Questions(fleet)), Means(database, clock, Hindrances())
+    resumption = Resumption(database, verifications, means.hindrances)
+    evaluations = Evaluations(database, gate, verdicts, means.hindrances)
+    deadlines = Deadlines(database, clock, means.hindrances, meters, settings.evaluation_deadline_s)
     relay = Relay(bus, database, clock, policies.relay(settings), meters)
     intake = UsageIntake(bus, database, clock, meters, settings.usage_keep_s)
     aliasing = Aliasing(database, clock, Residencies(fleet, clock, policies.residency(settings)))
@@ -113,7 +114,7 @@ def assemble(settings: Settings, bus: Bus, clock: Clock, metrics: Metrics) -> As
         *_telling(settings, relay, clock),
         verifications,
         registrations,
-        *_attending(settings, database, (resumption, evaluations, deployments), clock, hindrances),
+        *_attending(settings, means, precedence, (resumption, evaluations, deployments)),
         periodically(clock, settings.deadline_sweep_s, deadlines.sweep),
         Announcements(bus, registrations, precedence, meters, database.changes),
         Complaints(bus, LostBytes(database, store, clock, meters)),
@@ -144,14 +145,13 @@ def _counting(intake: UsageIntake, traffic: Traffic, clock: Clock) -> tuple[Part
     return intake, periodically(clock, PRUNE_S, intake.prune), periodically(clock, TELL_S, traffic.tell)
 
 
-def _attending(
-    settings: Settings, database: Database, works: tuple[Work, ...], clock: Clock, hindrances: Hindrances
-) -> Iterator[Part]:
+def _attending(settings: Settings, means: Means, precedence: Precedence, works: tuple[Work, ...]) -> Iterator[Part]:
     """What takes adapters further by itself; now and then it looks for what another registry left behind."""
     for work in works:
-        attendance = Attendance(work, database, clock, policies.attendance(settings), hindrances)
+        turns = Turns(policies.turns(settings, gives_way=work.gives_way), precedence, means.clock)
+        attendance = Attendance(work, turns, policies.attendance(settings), means)
         yield attendance
-        yield periodically(clock, settings.reconcile_s, attendance.look_again)
+        yield periodically(means.clock, settings.reconcile_s, attendance.look_again)
 
 
 def _guarding(

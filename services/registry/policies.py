@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from services.registry.attendance import AttendancePolicy
+from services.registry.core.turns import TurnPolicy
 from services.registry.deployment.residency import ResidencyPolicy
 from services.registry.fleet import FleetPolicy
 from services.registry.gating.verdicts import VerdictPolicy
@@ -14,6 +15,8 @@ from services.registry.registration.uploads import UploadPolicy
 from services.registry.relay import RelayPolicy
 from services.registry.settings import Settings
 from shared.store.open import folder_of
+
+_LONGEST_REST_S = 10.0
 
 
 def registration(settings: Settings) -> RegistrationPolicy:
@@ -33,9 +36,17 @@ def verdicts(settings: Settings) -> VerdictPolicy:
 
 def attendance(settings: Settings) -> AttendancePolicy:
     return AttendancePolicy(
-        at_once=settings.evaluations_at_once,
         retry_s=settings.evaluation_retry_s,
         longest_retry_s=settings.evaluation_longest_retry_s,
+    )
+
+
+def turns(settings: Settings, *, gives_way: bool) -> TurnPolicy:
+    """Rests leave room for many turns before a deadline: a line that moves so seldom would count as standing still."""
+    return TurnPolicy(
+        at_once=settings.evaluations_at_once,
+        give_way_s=settings.evaluation_gives_way_s if gives_way else 0.0,
+        longest_rest_s=min(_LONGEST_REST_S, settings.evaluation_deadline_s / 10),
     )
 
 

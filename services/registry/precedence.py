@@ -1,12 +1,10 @@
-"""A batch of registrations goes first: what may wait gives way while one is under way, but not for ever."""
+"""A batch of registrations goes first: who attends to what may wait is told when one is under way, and when not."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-
-from shared.runtime.clock import Clock
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _BATCH = 4
 """So many at once are a batch; fewer are in nobody's way."""
@@ -15,14 +13,17 @@ _LULL_S = 0.1
 
 
 class Precedence:
-    """`give_way_s` is the longest that anything gives way, counted from when it was ready to begin."""
+    """Of this process: another registry on the same database has its own."""
 
-    def __init__(self, clock: Clock, give_way_s: float) -> None:
-        self._clock = clock
-        self._give_way_s = give_way_s
+    def __init__(self) -> None:
+        self.batch = False
+        """Whether one is under way."""
         self._under_way = 0
-        self._free = asyncio.Event()
-        self._free.set()
+        self._on_end: list[Callable[[], None]] = []
+
+    def follow(self, on_end: Callable[[], None]) -> None:
+        """It is called after the end of every batch from now on."""
+        self._on_end.append(on_end)
 
     @contextmanager
     def going(self) -> Iterator[None]:
@@ -33,22 +34,15 @@ class Precedence:
         finally:
             self._count(-1)
 
-    async def give_way(self, ready_at_s: float) -> None:
-        """Returns once no batch is under way, or when whoever was ready then (`wall_s`) has waited for long enough."""
-        left_s = ready_at_s + self._give_way_s - self._clock.wall_s()
-        if left_s <= 0 or self._free.is_set():
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(left_s, self._give_way_s)):
-                await self._free.wait()
-
     def _count(self, more: int) -> None:
         self._under_way += more
         if self._under_way >= _BATCH:
-            self._free.clear()
-        elif not self._free.is_set() and more < 0:
+            self.batch = True
+        elif self.batch and more < 0:
             asyncio.get_running_loop().call_later(_LULL_S, self._look)
 
     def _look(self) -> None:
-        if self._under_way < _BATCH:
-            self._free.set()
+        if self.batch and self._under_way < _BATCH:
+            self.batch = False
+            for on_end in self._on_end:
+                on_end()

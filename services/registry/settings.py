@@ -57,8 +57,9 @@ class Settings(S3Access, frozen=True, kw_only=True):
     evaluations_at_once: int = 4
     evaluation_retry_s: float = 0.5
     evaluation_longest_retry_s: float = 4.0
-    evaluation_gives_way_s: float = 30.0
-    """How long at most a verified adapter waits for a batch of registrations to end before it is evaluated."""
+    evaluation_gives_way_s: float = 600.0
+    """For how long a batch of registrations leaves room for one evaluation at a time, in a tenth of one replica's time:
+    once a verified adapter has waited for so long, all of them go on beside the batch."""
     ask_timeout_s: float = 2.0
     load_timeout_s: float = 30.0
     evaluate_timeout_s: float = 60.0

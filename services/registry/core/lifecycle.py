@@ -20,7 +20,8 @@ _MOVES: Mapping[str | None, frozenset[str]] = {
 }
 """None is "unknown here". A rejected announcement left nothing behind, so a corrected one may follow."""
 
-UNFINISHED = ("verified", "evaluating")
+EVALUATING = "evaluating"
+UNFINISHED = ("verified", EVALUATING)
 """States in which an evaluation must still happen: what a restart resumes."""
 
 REGISTERED = "registered"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.registry.core.deployment.aliases import Denied
 from services.registry.core.deployment.deploying import comes_again
+from services.registry.core.turns import Entrant
 from services.registry.deployment.aliasing import Aliasing
 from services.registry.io import wanted_rows
 from services.registry.io.database import Database
@@ -18,6 +19,7 @@ class Deployments:
     still to be deployed follows from the database, where the next start finds it."""
 
     name = "deployment"
+    gives_way = False
 
     def __init__(self, database: Database, aliasing: Aliasing, clock: Clock, deadline_s: float) -> None:
         self._database = database
@@ -28,10 +30,10 @@ class Deployments:
         self._decided: set[str] = set()
         self.news = database.changes.follow_activated()
 
-    async def unfinished(self) -> list[str]:
+    async def unfinished(self) -> list[Entrant]:
         async with self._database.read() as connection:
             left = await wanted_rows.to_deploy(connection)
-        return [adapter_id for adapter_id in left if adapter_id not in self._decided]
+        return [entrant for entrant in left if entrant.adapter_id not in self._decided]
 
     async def advance(self, adapter_id: str) -> bool:
         deadline_s = self._deadlines.setdefault(adapter_id, self._clock.now_s() + self._deadline_s)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from services.registry.core import lifecycle, records
 from services.registry.core.records import StoredAdapter
+from services.registry.core.turns import Entrant
 from services.registry.gating.attempts import Attempt
 from services.registry.gating.gate import Gate
 from services.registry.gating.verdicts import Verdicts
 from services.registry.io import adapter_rows
 from services.registry.io.database import Database
-from services.registry.precedence import Precedence
 from services.registry.registration.hindrances import Hindrances
 
 
@@ -17,21 +17,19 @@ class Evaluations:
     """Work: takes each adapter from verified to active or failed. Its time runs from when its turn comes."""
 
     name = "evaluation"
+    gives_way = True
 
-    def __init__(
-        self, database: Database, gate: Gate, verdicts: Verdicts, precedence: Precedence, hindrances: Hindrances
-    ) -> None:
+    def __init__(self, database: Database, gate: Gate, verdicts: Verdicts, hindrances: Hindrances) -> None:
         self._database = database
         self._gate = gate
         self._verdicts = verdicts
-        self._precedence = precedence
         self._hindrances = hindrances
         self._attempts: dict[str, Attempt] = {}
         self.news = database.changes.follow_verified()
 
-    async def unfinished(self) -> list[str]:
+    async def unfinished(self) -> list[Entrant]:
         async with self._database.read() as connection:
-            return await adapter_rows.ids_in(connection, lifecycle.UNFINISHED)
+            return await adapter_rows.entrants(connection, lifecycle.UNFINISHED)
 
     async def advance(self, adapter_id: str) -> bool:
         adapter = await self._evaluating(adapter_id)
@@ -51,6 +49,5 @@ class Evaluations:
         async with self._database.read() as connection:
             adapter = await adapter_rows.find(connection, adapter_id)
         if adapter is not None and adapter.status == "verified":
-            await self._precedence.give_way(adapter.updated_at_s)
             adapter = await self._verdicts.begin(adapter_id)
         return adapter if adapter is not None and adapter.status == "evaluating" else None

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry import facts
 from services.registry.adapters import unknown_adapter
-from services.registry.core import lifecycle, records
+from services.registry.core import lifecycle, records, turns
 from services.registry.core.deployment.aliases import Denied
 from services.registry.core.gating.gate import Report
 from services.registry.core.gating.overrides import Override, base_retired, decide_override
@@ -131,7 +131,7 @@ class Verdicts:
 
     def _tell_active(self, adapter: StoredAdapter) -> None:
         if adapter.announced.alias is not None:
-            self._database.changes.tell_activated(adapter.adapter_id)
+            self._database.changes.tell_activated(turns.entrant(adapter.announced))
 
 
 async def end_evaluation(

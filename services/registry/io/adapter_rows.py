@@ -9,8 +9,10 @@ import msgspec
 from sqlalchemy import Row, bindparam, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.registry.core import lifecycle
 from services.registry.core.lifecycle import Move
 from services.registry.core.records import StoredAdapter
+from services.registry.core.turns import Entrant
 from services.registry.io.rows import columns_of
 from services.registry.io.tables import ADAPTER_STATES, ADAPTERS, EVALUATIONS
 from shared.messages.adapters import AdapterRegistered
@@ -123,10 +125,20 @@ async def newest_move(connection: AsyncConnection, status: str) -> float | None:
     return (await connection.execute(query)).scalar_one()
 
 
-async def ids_in(connection: AsyncConnection, statuses: Sequence[str]) -> list[str]:
-    """In the order in which they were registered."""
-    query = select(ADAPTERS.c.adapter_id).where(ADAPTERS.c.status.in_(statuses))
-    return list((await connection.execute(query.order_by(ADAPTERS.c.registered_at_s))).scalars())
+async def entrants(connection: AsyncConnection, statuses: Sequence[str]) -> list[Entrant]:
+    """Those in these states, in the order in which they were registered."""
+    wanted = (ADAPTERS.c.adapter_id, ADAPTERS.c.tenant_id, ADAPTERS.c.alias, ADAPTERS.c.status, ADAPTERS.c.updated_at_s)
+    query = select(*wanted).where(ADAPTERS.c.status.in_(statuses)).order_by(ADAPTERS.c.registered_at_s)
+    return [
+        Entrant(
+            adapter_id=row.adapter_id,
+            tenant_id=row.tenant_id,
+            awaited=row.alias is not None,
+            begun=row.status == lifecycle.EVALUATING,
+            ready_at_s=row.updated_at_s,
+        )
+        for row in await connection.execute(query)
+    ]
 
 
 async def add_evaluation(connection: AsyncConnection, evaluation: Evaluation, now_s: float) -> None:

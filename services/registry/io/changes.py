@@ -6,6 +6,8 @@ import asyncio
 
 import msgspec
 
+from services.registry.core.turns import Entrant
+
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """What a replica says against an adapter, as a sentence without its full stop."""
@@ -19,9 +21,9 @@ class Changes:
 
     def __init__(self) -> None:
         self._commits: list[asyncio.Event] = []
-        self._verified: list[asyncio.Queue[str]] = []
-        self._left: list[asyncio.Queue[str]] = []
-        self._activated: list[asyncio.Queue[str]] = []
+        self._verified: list[asyncio.Queue[Entrant]] = []
+        self._left: list[asyncio.Queue[Entrant]] = []
+        self._activated: list[asyncio.Queue[Entrant]] = []
         self._troubles: list[asyncio.Queue[Trouble]] = []
 
     def follow_commits(self) -> asyncio.Event:
@@ -30,21 +32,21 @@ class Changes:
         self._commits.append(event)
         return event
 
-    def follow_verified(self) -> asyncio.Queue[str]:
-        """The ids of adapters that are verified from now on."""
-        queue: asyncio.Queue[str] = asyncio.Queue()
+    def follow_verified(self) -> asyncio.Queue[Entrant]:
+        """Adapters that are verified from now on."""
+        queue: asyncio.Queue[Entrant] = asyncio.Queue()
         self._verified.append(queue)
         return queue
 
-    def follow_left(self) -> asyncio.Queue[str]:
-        """The ids of adapters whose verification could not be ended by whoever began it, from now on."""
-        queue: asyncio.Queue[str] = asyncio.Queue()
+    def follow_left(self) -> asyncio.Queue[Entrant]:
+        """Adapters whose verification could not be ended by whoever began it, from now on."""
+        queue: asyncio.Queue[Entrant] = asyncio.Queue()
         self._left.append(queue)
         return queue
 
-    def follow_activated(self) -> asyncio.Queue[str]:
-        """The ids of adapters that become active from now on, if they were announced with an alias."""
-        queue: asyncio.Queue[str] = asyncio.Queue()
+    def follow_activated(self) -> asyncio.Queue[Entrant]:
+        """Adapters that become active from now on, if they were announced with an alias."""
+        queue: asyncio.Queue[Entrant] = asyncio.Queue()
         self._activated.append(queue)
         return queue
 
@@ -54,9 +56,9 @@ class Changes:
         self._troubles.append(queue)
         return queue
 
-    def tell_activated(self, adapter_id: str) -> None:
+    def tell_activated(self, adapter: Entrant) -> None:
         for queue in self._activated:
-            queue.put_nowait(adapter_id)
+            queue.put_nowait(adapter)
 
     def tell_trouble(self, trouble: Trouble) -> None:
         for queue in self._troubles:
@@ -66,10 +68,10 @@ class Changes:
         for event in self._commits:
             event.set()
 
-    def tell_verified(self, adapter_id: str) -> None:
+    def tell_verified(self, adapter: Entrant) -> None:
         for queue in self._verified:
-            queue.put_nowait(adapter_id)
+            queue.put_nowait(adapter)
 
-    def tell_left(self, adapter_id: str) -> None:
+    def tell_left(self, adapter: Entrant) -> None:
         for queue in self._left:
-            queue.put_nowait(adapter_id)
+            queue.put_nowait(adapter)

@@ -6,6 +6,7 @@ from sqlalchemy import exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry.core.deployment.aliases import GUARD, REGISTRY
+from services.registry.core.turns import Entrant
 from services.registry.io.tables import ADAPTERS, ALIAS_HISTORY, ALIASES
 
 # The announced alias has meant the adapter before, or a person has changed it since the adapter became active. What
@@ -40,12 +41,13 @@ async def bound_unnamed(connection: AsyncConnection, until_s: float) -> None:
     await connection.execute(update(ADAPTERS).where(unbound, ~exists().where(means)).values(wanted_until_s=until_s))
 
 
-async def to_deploy(connection: AsyncConnection) -> list[str]:
+async def to_deploy(connection: AsyncConnection) -> list[Entrant]:
     """Active adapters that were announced with an alias: nobody has deployed them yet, or decided otherwise. The
     oldest first."""
     announced = (ADAPTERS.c.status == "active") & ADAPTERS.c.alias.is_not(None)
-    query = select(ADAPTERS.c.adapter_id).where(announced, ~_DECIDED).order_by(ADAPTERS.c.registered_at_s)
-    return list((await connection.execute(query)).scalars())
+    query = select(ADAPTERS.c.adapter_id, ADAPTERS.c.tenant_id).where(announced, ~_DECIDED)
+    rows = await connection.execute(query.order_by(ADAPTERS.c.registered_at_s))
+    return [Entrant(adapter_id=adapter_id, tenant_id=tenant_id, awaited=True) for adapter_id, tenant_id in rows]
 
 
 async def is_decided(connection: AsyncConnection, adapter_id: str) -> bool:

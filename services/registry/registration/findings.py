@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.registry import facts
-from services.registry.core import lifecycle, records
+from services.registry.core import lifecycle, records, turns
 from services.registry.core.records import Content, StoredAdapter
 from services.registry.io import adapter_rows, outbox_rows, upload_rows
 from services.registry.io.database import Database
@@ -58,7 +58,7 @@ class Findings:
             good = isinstance(finding.found, Content)
             self._meters.registered("registered" if good else "rejected")
             if good:
-                self._database.changes.tell_verified(finding.announced.adapter_id)
+                self._database.changes.tell_verified(turns.entrant(finding.announced))
         return decision.outcome
 
     async def refuse(self, announced: AdapterRegistered, defects: tuple[Defect, ...]) -> Outcome:

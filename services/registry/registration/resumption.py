@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.registry.core import lifecycle
+from services.registry.core.turns import Entrant
 from services.registry.io import adapter_rows
 from services.registry.io.database import Database
 from services.registry.io.source_unavailable import SourceUnavailable
@@ -19,6 +20,7 @@ class Resumption:
     """Work: takes what is still registered to verified or rejected."""
 
     name = "verification"
+    gives_way = False
 
     def __init__(self, database: Database, verifications: Verifications, hindrances: Hindrances) -> None:
         self._database = database
@@ -26,9 +28,9 @@ class Resumption:
         self._hindrances = hindrances
         self.news = database.changes.follow_left()
 
-    async def unfinished(self) -> list[str]:
+    async def unfinished(self) -> list[Entrant]:
         async with self._database.read() as connection:
-            return await adapter_rows.ids_in(connection, (lifecycle.REGISTERED,))
+            return await adapter_rows.entrants(connection, (lifecycle.REGISTERED,))
 
     async def advance(self, adapter_id: str) -> bool:
         async with self._database.read() as connection:

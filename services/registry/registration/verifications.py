@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from services.registry.core import records
+from services.registry.core import records, turns
 from services.registry.core.defects import defect
 from services.registry.core.files.description import Surroundings, check_description
 from services.registry.core.files.terms import read_terms
@@ -74,7 +74,7 @@ class Verifications:
             found = await self._check_and_store(announced, around)
             return await self._findings.record(Finding(announced=announced, found=found, told=told))
         except Exception:
-            self._changes.tell_left(announced.adapter_id)
+            self._changes.tell_left(turns.entrant(announced))
             raise
 
     async def _check_and_store(
