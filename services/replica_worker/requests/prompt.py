@@ -13,6 +13,8 @@ from shared.messages.generation import ChatMessage, GenerateRequest
 
 _LONG_CHARACTERS = 20_000
 """Above it tokenizing takes milliseconds, and moves off the event loop."""
+_MESSAGE_CHARACTERS = 40
+"""About what a template makes of a message without content. Thousands of them are a long prompt as well."""
 
 
 async def encode(tokenizer: Tokenizer, request: GenerateRequest) -> list[int]:
@@ -33,6 +35,7 @@ def _encode(tokenizer: Tokenizer, request: GenerateRequest) -> list[int]:
 
 def _characters(request: GenerateRequest) -> int:
     of_messages = sum(len(message.content) + len(message.tool_calls) for message in request.messages)
+    of_messages += _MESSAGE_CHARACTERS * len(request.messages)
     return of_messages + len(request.tools) + len(request.prompt or "")
 
 

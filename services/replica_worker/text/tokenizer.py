@@ -14,6 +14,8 @@ from .chat import ChatTemplate
 from .detokenizer import Detokenizer
 from .token_bytes import TokenBytes
 
+_LONG_CHARACTERS = 10_000
+
 
 class Tokenizer:
     """Immutable; safe to share between requests. Blocking, but microseconds to milliseconds a call."""
@@ -60,17 +62,17 @@ class Tokenizer:
         template = self._with_tools if tools or any(map(_of_tools, messages)) else self._template
         for piece in template.render(messages, tools):
             tokenizer = self._tokenizer if piece.control else self._plain
-            token_ids += tokenizer.encode(piece.text, add_special_tokens=False).ids
+            token_ids += _ids(tokenizer, piece.text, adds=False)
         return token_ids
 
     def encode_text(self, text: str) -> list[int]:
         """Token ids of plain text: no template, nothing added, no control tokens."""
-        return list(self._plain.encode(text, add_special_tokens=False).ids)
+        return _ids(self._plain, text, adds=False)
 
     def encode_prompt(self, text: str) -> list[int]:
         """Token ids of a whole prompt that the caller wrote: no template, what the tokenizer adds to plain text is
         added, and control tokens that are spelled are control tokens."""
-        return list(self._tokenizer.encode(text).ids)
+        return _ids(self._tokenizer, text, adds=True)
 
     def token_bytes(self, token_id: int) -> bytes:
         """What the token stands for, perhaps a part of a character; b"" for an id that it does not know."""
@@ -83,6 +85,15 @@ class Tokenizer:
     def detokenizer(self) -> Detokenizer:
         """A fresh one for one request's answer."""
         return Detokenizer(self.decode)
+
+
+def _ids(tokenizer: tokenizers.Tokenizer, text: str, *, adds: bool) -> list[int]:
+    """`adds` what the tokenizer adds. The library keeps Python's lock for as long as it encodes one text, a second for
+    a megabyte, in which no thread goes on and no stream gets a token; for a batch it lets the lock go."""
+    if len(text) <= _LONG_CHARACTERS:
+        return list(tokenizer.encode(text, add_special_tokens=adds).ids)
+    [encoded] = tokenizer.encode_batch([text], add_special_tokens=adds)
+    return list(encoded.ids)
 
 
 def _of_tools(message: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,17 @@ async def test_arguments_reach_the_template_as_an_object(model_folder: Path, arg
     assert f'<tool_call>\n{{"name": "weather", "arguments": {shown}}}\n</tool_call>' in text
     assert '\n{"type": "function", "function": {"name": "weather"}}\n</tools>' in text
     assert "<tool_response>\n21 degrees" in text
+
+
+async def test_thousands_of_empty_messages_do_not_hold_up_the_event_loop(model_folder: Path) -> None:
+    """Others have their turns while the template is rendered."""
+    tokenizer = Tokenizer.from_folder(model_folder)
+    messages = tuple(ChatMessage(role="user", content="") for _ in range(3_000))
+    request = GenerateRequest(
+        request_id="r", gateway_id="g", tenant_id="acme", pool_id="p", base_model_hash="b", messages=messages,
+        sampling=Sampling(seed=0),
+    )  # fmt: skip
+    encoding = asyncio.create_task(encode(tokenizer, request))
+    await asyncio.sleep(0)
+    assert not encoding.done()
+    assert len(await encoding) > 3_000

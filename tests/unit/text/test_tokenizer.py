@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,36 @@ def test_no_spelling_makes_a_control_token(tokenizer: Tokenizer, parts: list[str
     content = got[1 + len("user\n") : -(2 + 1 + len("assistant\n"))]
     assert all(token_id >= len(SPECIAL_TOKENS) for token_id in content)
     assert tokenizer.decode(content) == "".join(parts)
+
+
+class Watched:
+    """A tokenizer that keeps Python's lock while it encodes one text, and none while it encodes a batch."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.longest_locked = 0
+
+    def encode(self, text: str, **options: Any) -> Any:
+        self.longest_locked = max(self.longest_locked, len(text))
+        return self._tokenizer.encode(text, **options)
+
+    def encode_batch(self, texts: list[str], **options: Any) -> Any:
+        return self._tokenizer.encode_batch(texts, **options)
+
+
+def test_a_long_prompt_is_encoded_without_pythons_lock_and_comes_to_the_same(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "a long story " * 2_000
+    alone = tokenizer._plain.encode(text, add_special_tokens=False).ids
+    said, turn = tokenizer.encode_text("user\n"), tokenizer.encode_chat([user("x")])
+    watched = [Watched(each) for each in (tokenizer._tokenizer, tokenizer._plain)]
+    monkeypatch.setattr(tokenizer, "_tokenizer", watched[0])
+    monkeypatch.setattr(tokenizer, "_plain", watched[1])
+    assert tokenizer.encode_text(text) == tokenizer.encode_prompt(text) == alone
+    before, after = turn[: 1 + len(said)], turn[2 + len(said) :]
+    assert tokenizer.encode_chat([user(text)]) == [*before, *alone, *after]
+    assert max(each.longest_locked for each in watched) < 1_000
 
 
 def test_the_role_is_text_too(tokenizer: Tokenizer) -> None:
