@@ -58,6 +58,12 @@ def test_a_prompt_has_four_forms(prompt: object, prompts: list[Prompt]) -> None:
     assert list(accepted(prompt=prompt).prompts) == prompts
 
 
+def test_prompts_are_counted_before_any_is_looked_at() -> None:
+    """Two millions of them fit into a body, and the gateway does nothing else while it looks at them."""
+    assert "At most 64 answers" in refused(prompt=["a"] * 64 + [None]).message
+    assert "At most 64 answers" in refused(prompt=[[1]] * 64 + [["x"]]).message
+
+
 @pytest.mark.parametrize("prompt", ["", [], [""], [[]], 5, {}, [1, "a"], [True], [-1], [2**31], [[1.5]], ["a"] * 65])
 def test_any_other_prompt_is_refused(prompt: object) -> None:
     assert str(refused(prompt=prompt).param).startswith("prompt")

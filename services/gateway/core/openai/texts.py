@@ -31,9 +31,7 @@ def _read(fields: dict[str, Any]) -> Wish:
     prompts = _prompts(required(fields, "prompt"))
     refuse_all_but(NOT_SERVED, fields)
     _refuse_best_of(fields, shared.n)
-    if (answers := shared.n * len(prompts)) > MOST_ANSWERS:
-        message = f"At most {MOST_ANSWERS} answers may be asked for at once, not {answers}."
-        raise Defect(message, "prompt", "invalid_value")
+    _refuse_too_many(shared.n * len(prompts))
     sampling = read_sampling(fields, read_max_tokens(fields, "max_tokens") or DEFAULT_TOKENS)
     if (top := integer(fields, "logprobs", 0, MOST_TOP_LOGPROBS)) is not None:
         sampling = msgspec.structs.replace(sampling, top_logprobs=top)
@@ -43,14 +41,16 @@ def _read(fields: dict[str, Any]) -> Wish:
 
 
 def _prompts(value: Any) -> tuple[Prompt, ...]:
-    """A text, some texts, token ids, or some lists of them."""
-    if isinstance(value, str) or (isinstance(value, list) and value and all(is_integer(each) for each in value)):
+    """A text, some texts, token ids, or some lists of them. Millions of anything fit into a body: all requests stand
+    still meanwhile, so nothing is done for each but what has to be."""
+    if isinstance(value, str) or (isinstance(value, list) and set(map(type, value)) == {int}):
         return (_prompt("prompt", value),)
     if not isinstance(value, list):
         message = f"`prompt` must be a string, token ids or a list of them, not {shown(value)}."
         raise Defect(message, "prompt", "invalid_type")
     if not value:
         raise Defect("`prompt` must not be empty.", "prompt", "empty_array")
+    _refuse_too_many(len(value))
     return tuple(_prompt(f"prompt[{index}]", each) for index, each in enumerate(value))
 
 
@@ -61,10 +61,16 @@ def _prompt(at: str, value: Any) -> Prompt:
         raise Defect(f"`{at}` must not be empty.", at, "invalid_value")
     if isinstance(value, str):
         return Prompt(text=value)
-    for each in value:
-        if not is_integer(each) or not 0 <= each <= LARGEST_TOKENS:
-            raise Defect(f"`{at}` must hold token ids, not {shown(each)}.", at, "invalid_value")
+    if set(map(type, value)) != {int} or min(value) < 0 or max(value) > LARGEST_TOKENS:
+        wrong = next(each for each in value if not is_integer(each) or not 0 <= each <= LARGEST_TOKENS)
+        raise Defect(f"`{at}` must hold token ids, not {shown(wrong)}.", at, "invalid_value")
     return Prompt(token_ids=tuple(value))
+
+
+def _refuse_too_many(answers: int) -> None:
+    if answers > MOST_ANSWERS:
+        message = f"At most {MOST_ANSWERS} answers may be asked for at once, not {answers}."
+        raise Defect(message, "prompt", "invalid_value")
 
 
 def _refuse_best_of(fields: dict[str, Any], n: int) -> None:
