@@ -104,7 +104,7 @@ class Prober:
     async def _until_known(self, door: Door, names: set[str]) -> None:
         """Keys and aliases reach gateways a moment after they were granted."""
         deadline_s, missing = self._clock.now_s() + _KNOWN_S, names
-        while missing := missing - await asyncio.to_thread(door.models):
+        while missing := missing - await asyncio.to_thread(door.models_by_now):
             if self._clock.now_s() > deadline_s:
                 raise CommandFailed(
                     f"The gateway does not know {sorted(missing)[0]} after {_KNOWN_S:g} s.", UNREACHABLE

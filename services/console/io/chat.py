@@ -20,16 +20,14 @@ class Door:
         self._headers = {"Authorization": f"Bearer {key}"}
 
     def models(self) -> set[str]:
-        """What this key may call; nothing while the gateway does not know the key yet."""
-        try:
-            answer = httpx.get(f"{self._url}/v1/models", headers=self._headers, trust_env=False)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise _no_answer(self._url, error) from error
-        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE):
-            return set()
-        if answer.status_code != 200:
-            raise CommandFailed(_message(answer.text), exit_code(answer.status_code))
-        return {model["id"] for model in answer.json()["data"]}
+        """What this key may call. Raises CommandFailed, also for a key that the gateway does not know."""
+        return _names(self._models())
+
+    def models_by_now(self) -> set[str]:
+        """What a key that was just made may call; nothing while the gateway does not know it yet."""
+        answer = self._models()
+        unknown = answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE)
+        return set() if unknown else _names(answer)
 
     def stream(self, body: dict[str, Any]) -> Iterator[tuple[dict[str, str], str]]:
         """Yields (response headers, text delta). Raises CommandFailed, also when the stream breaks off, however
@@ -53,9 +51,21 @@ class Door:
             raise _no_answer(self._url, error) from error
         raise CommandFailed("The answer broke off before its end.", BROKEN)
 
+    def _models(self) -> httpx.Response:
+        try:
+            return httpx.get(f"{self._url}/v1/models", headers=self._headers, trust_env=False)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _no_answer(self._url, error) from error
+
 
 def _no_answer(url: str, error: Exception) -> CommandFailed:
     return CommandFailed(f"No answer from {url}: is the fleet up? ({error})", UNREACHABLE)
+
+
+def _names(answer: httpx.Response) -> set[str]:
+    if answer.status_code != httpx.codes.OK:
+        raise CommandFailed(_message(answer.text), exit_code(answer.status_code))
+    return {model["id"] for model in answer.json()["data"]}
 
 
 def _delta(payload: str) -> str:

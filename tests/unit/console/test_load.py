@@ -136,6 +136,15 @@ def test_ctrl_c_ends_with_what_was_measured(capsys: pytest.CaptureFixture[str]) 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_key_that_is_not_known_is_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(request: Asked) -> Answer:
+        return Answer(401, b'{"error": {"message": "The API key is not known."}}')
+
+    with answering(answer) as url:
+        assert main(["load", "--url", url, "--key", "mistyped"]) == REFUSED
+    assert capsys.readouterr().err == "The API key is not known.\n"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
