@@ -20,7 +20,13 @@ _REQUEST_COLUMNS = (
     "ended_at_s", "request_id", "tenant_id", "alias", "adapter_id", "replica_id", "tier", "prompt_tokens",
     "completion_tokens", "ttft_ms", "outcome",
 )  # fmt: skip
-_TOTAL_COLUMNS = ("requests", "prompt_tokens", "completion_tokens", "errors", "gpu_hits")
+_TOKENS = ("requests", "prompt_tokens", "completion_tokens")
+_TOTAL_COLUMNS = {
+    "tenant": _TOKENS,
+    "alias": _TOKENS,
+    "adapter": ("requests", "completion_tokens", "errors", "gpu_hits"),
+}
+"""What the registry sums up of each: an adapter's minutes have no prompts, a tenant's days no errors."""
 _MINUTE_COLUMNS = ("from_at_s", "requests", "errors", "tokens_per_s", "gpu_hit_percent", "ttft_p50_ms", "ttft_p95_ms")
 
 
@@ -39,7 +45,7 @@ def listing(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
 
 def totals(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:
     rows = list(_pages(admin, "/internal/usage/totals", "totals", {"by": arguments.by, **_span(arguments)}))
-    out.rows([{arguments.by: row["name"], **row} for row in rows], (arguments.by, *_TOTAL_COLUMNS))
+    out.rows([{arguments.by: row["name"], **row} for row in rows], (arguments.by, *_TOTAL_COLUMNS[arguments.by]))
 
 
 def stats(arguments: argparse.Namespace, admin: Admin, out: Output) -> None:

@@ -107,6 +107,19 @@ def test_a_span_is_said_by_a_date_or_by_how_long_ago(server: Server) -> None:
     assert moment_of("1970-01-01T01:00+01:00", 0.0) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("by", "heading"),
+    [
+        ("tenant", "TENANT REQUESTS PROMPT TOKENS COMPLETION TOKENS"),
+        ("alias", "ALIAS REQUESTS PROMPT TOKENS COMPLETION TOKENS"),
+        ("adapter", "ADAPTER REQUESTS COMPLETION TOKENS ERRORS GPU HITS"),
+    ],
+)
+def test_sums_show_the_columns_that_there_are(by: str, heading: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["usage", "totals", "--by", by]) == OK
+    assert " ".join(capsys.readouterr().out.splitlines()[0].split()) == heading
+
+
 def test_what_is_no_moment_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["usage", "list", "--since", "yesterday"])
