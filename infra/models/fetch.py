@@ -69,7 +69,7 @@ def _record_golden(folder: Path, say: Say) -> None:
     """A model that the reference engine cannot run is served all the same, by whatever engine can: unchecked."""
     if (folder / FILE_NAME).exists():
         return
-    say("golden: the answer that every replica has to give (seconds, once)")
+    say("golden: the answer that every replica has to give (up to half a minute, once)")
     try:
         record_golden(folder)
     except ModelUnavailable as problem:
