@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Generic, TypeVar
 
 M = TypeVar("M")
@@ -101,23 +102,24 @@ class Channel(Generic[M, R]):
         more than one token: customers' names must be hashed before they come here."""
         if len(ids) != len(self.params):
             raise ValueError(f"channel {self.name} needs {self.params}, got {len(ids)} ids")
-        return self.pattern(*ids)
+        self._require_tokens(ids)
+        return self._form % ids
 
     def pattern(self, *ids: str) -> str:
         """The subject that matches these leading ids and anything for the rest. Raises ValueError."""
         if len(ids) > len(self.params):
             raise ValueError(f"channel {self.name} has {self.params}, got {len(ids)} ids")
-        for param, token in zip(self.params, ids, strict=False):
-            if _TOKEN.fullmatch(token) is None:
-                raise ValueError(f"{param} of channel {self.name} must be one subject token, not {token!r}")
-        return self._join(ids + ("*",) * (len(self.params) - len(ids)))
+        self._require_tokens(ids)
+        return self._form % (ids + ("*",) * (len(self.params) - len(ids)))
 
     def ids_of(self, subject: str) -> tuple[str, ...]:
         """The ids in a subject of this channel, in the order of `params`."""
-        tokens = subject[len(self.stem) + 1 :].split(".") if self.params else []
-        return tuple(token for at, token in enumerate(tokens) if not (self.infix and at == 1))
+        if not self.params:
+            return ()
+        tokens = subject[len(self.stem) + 1 :].split(".")
+        return (tokens[0], *tokens[2:]) if self.infix else tuple(tokens)
 
-    @property
+    @cached_property
     def stem(self) -> str:
         """The subject before its ids. Replies start with the gateway: `lf.v1.reply.{gateway}.{infix}.{id}`."""
         stem = f"{PREFIX}.{self.kind.value}"
@@ -133,6 +135,14 @@ class Channel(Generic[M, R]):
         """Of a STATE channel: its key-value bucket."""
         return "lf_v1_" + self.name.replace(".", "_")
 
-    def _join(self, ids: tuple[str, ...]) -> str:
-        tokens = (ids[0], self.infix, *ids[1:]) if self.infix else ids
+    @cached_property
+    def _form(self) -> str:
+        """A subject with a gap for each id: subjects are made for every message."""
+        gaps = ["%s" for _ in self.params]
+        tokens = (gaps[0], self.infix, *gaps[1:]) if self.infix else gaps
         return ".".join((self.stem, *tokens))
+
+    def _require_tokens(self, ids: tuple[str, ...]) -> None:
+        for at, token in enumerate(ids):
+            if _TOKEN.fullmatch(token) is None:
+                raise ValueError(f"{self.params[at]} of channel {self.name} must be one subject token, not {token!r}")
