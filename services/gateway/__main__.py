@@ -103,7 +103,7 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock, tracer: Tracer = NO_TRACE
         replicas=Replicas(desk, conversations), limits=limits,
     )  # fmt: skip
     following = Following(bus, clock, audience)
-    draws = Draws(unique_id=lambda: secrets.token_hex(12), seed=lambda: secrets.randbits(63))
+    draws = Draws(unique_id=lambda: os.urandom(12).hex(), seed=lambda: int.from_bytes(os.urandom(8)) >> 1)
     gateway = Gateway(desk, audience, following, draws)
     policy = RoutePolicy(body=chosen.body, strategies=chosen.request_strategies)
     routes = {path: GenerationRoute(gateway, policy, parse) for path, parse in PARSERS.items()}

@@ -63,7 +63,7 @@ class GenerationRoute:
     def _request_id(self, headers: Headers) -> str:
         """The client's own, if it can stand in a header and a log line as it is."""
         given = headers.get("x-request-id", "")
-        return given if is_subject_token(given) else self._door.unique_id()
+        return given if given and is_subject_token(given) else self._door.unique_id()
 
     async def _admit(
         self, headers: Headers, receive: Receive, line: Line, request_id: str

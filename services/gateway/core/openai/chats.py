@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from services.gateway.core.fields import Defect, flag, integer, read_body, refuse_all_but, required
+from services.gateway.core.openai import plain_chats
 from services.gateway.core.openai.formats import read_format, schema_text
 from services.gateway.core.openai.messages import read_messages
 from services.gateway.core.openai.sampling import read_max_tokens, read_sampling, read_shared
@@ -30,6 +31,11 @@ NOT_SERVED: Mapping[str, tuple[Any, ...]] = {
 
 def parse(body: bytes) -> Wish | Refusal:
     """Fields that nobody knows, and those that only name a cache, are ignored."""
+    return plain_chats.read(body) or parse_any(body)
+
+
+def parse_any(body: bytes) -> Wish | Refusal:
+    """The same field by field: of bodies that ask for more, and to say what is wrong with one."""
     return read_body(body, _read)
 
 
