@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import refusal
-from services.gateway.core.allowance import Demand, Denial, NeedsLease, Pass
+from services.gateway.core.allowance import Demand, Denial, NeedsLease
 from services.gateway.core.completion import Heading
 from services.gateway.core.directory import Caller, Listed, Target
 from services.gateway.core.fleet import AHEAD_AT_ONCE
@@ -81,9 +81,10 @@ class Gateway:
         if isinstance(allowed, Denial):
             return refusal.limited(allowed)
         self._limits.begin([record.call_id for record in records], allowed)
-        exchange = Admitted(self._conversations, wish, self._terms(wish, target, records[0], allowed))
+        exchange = Admitted(self._conversations, wish)
         for part, record, sink in zip(parts, records, exchange.sinks, strict=True):
             exchange.begin(Conversation(wish, part, target, record, sink))
+        exchange.terms = self._terms(wish, target, records[0], self._limits.rest(allowed))
         return exchange
 
     def _record(self, caller: Caller, wish: Wish, target: Target, request_id: str, part: Part) -> RequestRecord:
@@ -94,14 +95,12 @@ class Gateway:
             began_s=self._desk.clock.now_s(), repeats_prompt=part.repeats,
         )  # fmt: skip
 
-    def _terms(self, wish: Wish, target: Target, first: RequestRecord, allowed: Pass) -> Terms:
+    def _terms(self, wish: Wish, target: Target, first: RequestRecord, limits: Mapping[str, str]) -> Terms:
         kind = "cmpl" if wish.is_text else "chatcmpl"
         heading = Heading(
             completion_id=f"{kind}-{first.call_id}", created_s=int(self._desk.clock.wall_s()), model=wish.model
         )
-        return Terms(
-            heading=heading, adapter_id=first.adapter_id, tool_parser=target.tool_parser, limits=allowed.headers
-        )
+        return Terms(heading=heading, adapter_id=first.adapter_id, tool_parser=target.tool_parser, limits=limits)
 
     def turned_away(self, refusal: Refusal, request_id: str) -> None:
         self._desk.records.turned_away(refusal, request_id)

@@ -24,15 +24,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admitted:
-    """`sinks` has a place for the tokens of each answer. Of several, all are dropped when one fails."""
+    """`sinks` has a place for the tokens of each answer. Of several, all are dropped when one fails. Nobody needs the
+    `terms` before the replicas were asked."""
 
-    def __init__(self, conversations: Conversations, wish: Wish, terms: Terms) -> None:
+    terms: Terms
+
+    def __init__(self, conversations: Conversations, wish: Wish) -> None:
         self._conversations = conversations
         self._begun: list[Conversation] = []
-        self.heading = terms.heading
-        self.adapter_id = terms.adapter_id
-        self.tool_parser = terms.tool_parser
-        self.limits = terms.limits
         self.outlet: Outlet | Sheaf
         self.sinks: tuple[Outlet | Strand, ...]
         waits = wish.timeout_s is not None  # what ends before its first token is a status then, and no broken stream
@@ -42,6 +41,22 @@ class Admitted:
         else:
             self.outlet = sheaf = Sheaf(wish.choices, self._drop, streaming=wish.stream, patient=waits)
             self.sinks = sheaf.strands
+
+    @property
+    def heading(self) -> Heading:
+        return self.terms.heading
+
+    @property
+    def adapter_id(self) -> str:
+        return self.terms.adapter_id
+
+    @property
+    def tool_parser(self) -> str:
+        return self.terms.tool_parser
+
+    @property
+    def limits(self) -> Mapping[str, str]:
+        return self.terms.limits
 
     def begin(self, conversation: Conversation) -> None:
         self._begun.append(conversation)

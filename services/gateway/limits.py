@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -92,12 +92,17 @@ class Limits:
                 unheard_s = min(decision.retry_after_s, _UNHEARD_S)
                 wait_s = decision.foretold_s if decision.foretold_s is not None else unheard_s
                 return msgspec.structs.replace(decision, retry_after_s=wait_s)
-        elif isinstance(decision, Pass):
-            for name in decision.refill:
-                self._fly(name)
         if self._ledger is None and subjects:
             self._reach.say_alone()
         return decision
+
+    def rest(self, admitted: Pass) -> Mapping[str, str]:
+        """Headers that say what is left. More is asked for where that is little. In the same turn as `admit`, and
+        after whatever is more urgent."""
+        rest = self._allowances.rest(admitted, self._clock.now_s())
+        for name in rest.refill:
+            self._fly(name)
+        return rest.headers
 
     def begin(self, call_ids: Sequence[str], admitted: Pass) -> None:
         """The request of this is under way, with a call for each answer."""

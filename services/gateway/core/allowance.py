@@ -59,12 +59,18 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
-    """A request is let in; to be settled when it ends. `refill` are those who should lease more before the next one
-    comes."""
+    """A request is let in; to be settled when it ends. `alone`: by the gateway's own word."""
 
     spent: tuple[Spent, ...] = ()
     streams: tuple[str, ...] = ()
     choices: int = 1
+    alone: bool = False
+
+
+class Rest(msgspec.Struct, frozen=True, kw_only=True):
+    """What can wait until a request that was let in is on its way: what its client is told is left, and who should
+    lease more before the next one comes."""
+
     headers: Mapping[str, str] = {}
     refill: tuple[str, ...] = ()
 

@@ -43,8 +43,19 @@ class Account:
 
     def needs(self, demand: Demand) -> list[tuple[str, Meter, int]]:
         """What a request takes of each of its minutes: it may ask for all of one, and no more."""
-        asked = [("requests", self.requests, demand.choices), ("tokens", self.tokens, max(1, demand.tokens))]
-        return [(kind, meter, min(need, meter.limit)) for kind, meter, need in asked if meter is not None]
+        needs: list[tuple[str, Meter, int]] = []
+        if (requests := self.requests) is not None:
+            needs.append(("requests", requests, min(demand.choices, requests.limit)))
+        if (tokens := self.tokens) is not None:
+            needs.append(("tokens", tokens, min(max(1, demand.tokens), tokens.limit)))
+        return needs
+
+    def covers(self, demand: Demand, now_s: float) -> bool:
+        """By what was leased of every limit, and is not handed out yet."""
+        for _, meter, need in self.needs(demand):
+            if not meter.covers(need, now_s):
+                return False
+        return self.streams is None or self.streams.covers(demand.choices, now_s)
 
     def foretold_s(self, kind: str, need: int, now_s: float) -> float | None:
         """Of streams nobody foretells anything."""

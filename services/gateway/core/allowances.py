@@ -16,6 +16,7 @@ from services.gateway.core.allowance import (
     LeasePolicy,
     NeedsLease,
     Pass,
+    Rest,
     Spent,
     Subject,
 )
@@ -49,18 +50,24 @@ class Allowances:
         if not subjects:
             return FREE
         accounts = [self._account(subject, now_s) for subject in subjects]
-        denial = self._denial(accounts, demand, now_s, alone=alone)
-        if denial is not None:
-            return denial
-        if not alone and (lacking := self._lacking(accounts, demand, now_s)):
-            return NeedsLease(subjects=lacking)
-        spent = tuple(self._charge(account, demand, now_s, alone=alone) for account in accounts)
+        if alone or not all(account.covers(demand, now_s) for account in accounts):
+            if (denial := self._denial(accounts, demand, now_s, alone=alone)) is not None:
+                return denial
+            if not alone and (lacking := self._lacking(accounts, demand, now_s)):
+                return NeedsLease(subjects=lacking)
         return Pass(
-            spent=spent,
-            streams=tuple(account.name for account in accounts if account.streams is not None),
+            spent=tuple([self._charge(account, demand, now_s, alone=alone) for account in accounts]),
+            streams=tuple([account.name for account in accounts if account.streams is not None]),
             choices=demand.choices,
-            headers=headers(accounts, now_s, self._share if alone else None),
-            refill=() if alone else tuple(account.name for account in accounts if self._is_low(account, now_s)),
+            alone=alone,
+        )
+
+    def rest(self, admitted: Pass, now_s: float) -> Rest:
+        """To be asked in the moment in which it was admitted, or soon after."""
+        known = [self._accounts[spent.subject] for spent in admitted.spent if spent.subject in self._accounts]
+        return Rest(
+            headers=headers(known, now_s, self._share if admitted.alone else None),
+            refill=() if admitted.alone else tuple(each.name for each in known if self._is_low(each, now_s)),
         )
 
     def settle(self, admitted: Pass, tokens: int, now_s: float) -> tuple[str, ...]:

@@ -52,8 +52,8 @@ class Town:
             self.exchange(gateway, list(decision.subjects))
         if isinstance(decision, Pass):
             self.admitted.append((self.now_s, len(self.admitted), decision, gateway))
-            if decision.refill:
-                self.exchange(gateway, list(decision.refill))
+            if refill := gateway.rest(decision, self.now_s).refill:
+                self.exchange(gateway, list(refill))
         return decision
 
     def settle(self, admitted: tuple[float, int, Pass, Allowances], tokens: int) -> None:
