@@ -88,7 +88,7 @@ class FrameBook:
             pair.sent_at_s = float("-inf")
 
     def _keep(self, pair: _Pair, frame: Frame) -> None:
-        size_bytes = sum(map(_size_bytes, frame.chunks))
+        size_bytes = _size_bytes(frame.chunks)
         pair.kept.append((frame, size_bytes))
         pair.kept_bytes += size_bytes
         while len(pair.kept) > self.limits.frames or (pair.kept_bytes > self.limits.size_bytes and len(pair.kept) > 1):
@@ -109,7 +109,10 @@ def by_gateway(chunks: Iterable[tuple[str, TokenChunk]]) -> dict[str, list[Token
     return grouped
 
 
-def _size_bytes(chunk: TokenChunk) -> int:
-    told = sum(1 + len(each.top) for each in chunk.logprobs)
-    text_bytes = 4 * len(chunk.text)
-    return _CHUNK_OVERHEAD_BYTES + _TOKEN_BYTES * len(chunk.token_ids) + text_bytes + _LOGPROB_BYTES * told
+def _size_bytes(chunks: Iterable[TokenChunk]) -> int:
+    size_bytes = 0
+    for chunk in chunks:
+        size_bytes += _CHUNK_OVERHEAD_BYTES + _TOKEN_BYTES * len(chunk.token_ids) + 4 * len(chunk.text)
+        if chunk.logprobs:
+            size_bytes += _LOGPROB_BYTES * sum(1 + len(each.top) for each in chunk.logprobs)
+    return size_bytes

@@ -33,14 +33,16 @@ class Counting:
         if again := running.computed_again(token):
             self._by.meters.resumed_tokens_computed.inc(again)
 
-    def tokens(self, running: Running, tokens: int) -> None:
-        """They leave now."""
-        now_s = self._by.clock.now_s()
-        self._dispatcher.served(running, tokens)
-        self._by.rate.add(tokens, now_s)
+    def left(self, tokens: int) -> None:
+        """So many have left in one frame."""
+        self._by.rate.add(tokens, self._by.clock.now_s())
         self._by.meters.tokens.inc(tokens)
+
+    def tokens(self, running: Running, tokens: int) -> None:
+        """They leave now, with others of which `left` is told."""
+        self._dispatcher.served(running, tokens)
         if running.first_token_at_s is None and tokens:
-            running.first_token_at_s = now_s
+            running.first_token_at_s = now_s = self._by.clock.now_s()
             if running.turn_at_s is not None:
                 self._by.row_pace.began(now_s - running.turn_at_s)
             self._by.meters.first_token_s.labels(running.tier).observe(now_s - running.arrived_at_s)

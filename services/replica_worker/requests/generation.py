@@ -199,4 +199,5 @@ class Generation:
                 if token.finish is None:  # a stop string is ours, the engine knows nothing of it
                     self._by.watch.engine.abort(token.request_id)
                 self._open.end(running, chunk.finish.reason)
+        self._counting.left(sum([len(chunk.token_ids) for _, chunk in chunks]))
         self._answers.write(chunks)

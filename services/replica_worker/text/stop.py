@@ -24,6 +24,8 @@ class StopStrings:
         """What can be sent now. Once `stopped` is True nothing follows any more."""
         if self.stopped:
             return ""
+        if not self._stops:
+            return text  # most answers have none, and this is asked for every token
         pending = self._held + text
         start = _first_match(pending, self._stops)
         if start is not None:
