@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from services.gateway.core import deadline, streams
@@ -22,6 +24,8 @@ from shared.runtime.clock import Clock
 from shared.runtime.tracing import NO_SPAN, NO_TRACER, Span, Tracer
 
 _NOT_STREAMING = -1
+_salt_of = lru_cache(4_096)(key_of)
+"""Of a tenant."""
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +133,7 @@ class Conversation:
             attempt=ask.attempt,
             deadline_s=min(left_s, deadline.left_s(self.stream, now_s)),
             objective_s=policies.objective_s if self.part.first and not self.stream.shown else 0.0,
-            cache_salt=key_of(target.tenant_id),
+            cache_salt=_salt_of(target.tenant_id),
             traceparent=self.span.traceparent,
         )
 

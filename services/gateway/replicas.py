@@ -33,13 +33,14 @@ class Replicas:
         )  # fmt: skip
 
     def on_frame(self, frame: Frame) -> None:
-        self._desk.fleet.on_heard(frame.replica_id, self._desk.clock.now_s())
-        if frame.written_at_s:
-            self._desk.records.frame(self._desk.clock.wall_s() - frame.written_at_s)
+        lag_s = self._desk.clock.wall_s() - frame.written_at_s
         order = self._orders.get(frame.replica_id)
         if order is None:
             order = self._orders[frame.replica_id] = FrameOrder(frame.replica_id)
         self._pass_on(order, order.on_frame(frame))
+        self._desk.fleet.on_heard(frame.replica_id, self._desk.clock.now_s())
+        if frame.written_at_s:
+            self._desk.records.frame(lag_s)
 
     def tick(self, *, hearing: bool) -> None:
         """Streams of replicas that fell silent are lost; so is, after a while, all memory of them.

@@ -31,6 +31,7 @@ class Routing:
         self._decisions = metrics.counter(
             "route_decisions_total", "Choices of a replica, by pool and the rule that decided.", ["pool", "rule"]
         )
+        self._counts: dict[tuple[str, str], Callable[[], None]] = {}
         self._failed_loads = metrics.counter(
             "failed_loads_total", "Refusals after which a replica was left alone with an adapter for a while."
         )
@@ -44,7 +45,7 @@ class Routing:
             pool_id, replica_id, rule = choice.pool_id, choice.replica_id, choice.rule
         else:
             pool_id, replica_id, rule = question.pool_ids[0], "", "nobody"
-        self._decisions.labels(pool_id, rule).inc()
+        self._count(pool_id, rule)
         if is_sampled(draw, self._log_one_in):
             adapter_id = question.adapter.adapter_id if question.adapter is not None else None
             _log.info(
@@ -52,6 +53,13 @@ class Routing:
                 rule=rule, reason=choice.reason, tokens=question.tokens, tried=len(question.tried),
             )  # fmt: skip
         return choice
+
+    def _count(self, pool_id: str, rule: str) -> None:
+        """One more. Its series is looked up once: the metric would do so under a lock, with every request."""
+        count = self._counts.get((pool_id, rule))
+        if count is None:
+            count = self._counts[pool_id, rule] = self._decisions.labels(pool_id, rule).inc
+        count()
 
     def heard(self, answer: Answer, adapter: AdapterKey | None, now_s: float) -> None:
         """What a replica's answer to a request says about its loads."""
