@@ -1,11 +1,11 @@
 """What requests cost each other that share a fleet's processors, besides their steps.
 
 Alone, a request uses one processor after the other: client, gateway, bus and worker have all that they can use. In
-company they have not, and what it does to a first token is seen from outside in three ways. A request that comes while
-another replica computes, and has its own for itself, says by how much its way is longer. One with a long prompt that
-comes while others give long answers says by how much its steps are. And of a volley, requests sent at one moment, the
-first tokens say how much they hold each other up. The last two are sought by playing the same requests on the
-twin's own way and steps until its first tokens come when the real ones came.
+company they have not, and what it does to a first token is seen from outside in three ways. Of a volley, requests sent
+at one moment, the first tokens say how much they hold each other up. Requests that come while a replica computes say by
+how much their way is longer. And those with long prompts whose steps another replica's are beside say by how much these
+are. All of it is sought by playing the same requests on the twin's own way and steps until its first tokens come when
+the real ones came.
 """
 
 from __future__ import annotations
@@ -24,55 +24,56 @@ from loadtest.twin.sequence import BatchShape
 from loadtest.twin.timing import MeasuredTable, Timing
 
 ENOUGH = 6
-"""Requests that must have met company, and as many that have not."""
+"""Requests that must have met company."""
 _SEEDS = range(4)
-_HALVINGS = 14
+_HALVINGS = 12
 _MOST_CROWDED = 8.0
 """By so many times itself no step is longer."""
+_ASIDE = 0.05
+"""Of those that are furthest off, to either side, so many do not count: the machine may have disturbed them."""
 
 
-class Met(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that had its replica for itself: what it needed besides its steps until its first token, how long these
-    take alone, and how many other replicas computed as it was sent."""
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that were in a fleet together, and at which places among them are those that it is about."""
 
-    overhead_s: float
-    beside: int
-    steps_s: float = 0.0
-
-    def without_s(self, crowd_share: float) -> float:
-        """The overhead, less what its steps took longer for the others."""
-        return self.overhead_s - self.beside * crowd_share * self.steps_s
+    seen: Sequence[Seen]
+    about: Sequence[int]
 
 
-def met(seen: Sequence[Seen], table: MeasuredTable, chunk_tokens: int) -> list[Met]:
-    """Of all requests of one run that had their replica for themselves, and came apart from all others."""
-    found = [(each, prefill_s(each.prompt_tokens, table, chunk_tokens)) for each in apart(seen)]
-    return [
-        Met(overhead_s=(each.ttft_s or 0.0) - steps_s, beside=len(_computing(each, seen)), steps_s=steps_s)
-        for each, steps_s in found
-    ]
+def undisturbed_s(seen: Sequence[Seen], table: MeasuredTable, chunk_tokens: int) -> list[float]:
+    """What requests of one run needed besides their steps until their first token that had their replica for
+    themselves, came apart from all others, and while no other replica computed."""
+    quiet = (each for each in apart(seen) if not any(_answered_as_it_came(each, other) for other in seen))
+    return [(each.ttft_s or 0.0) - prefill_s(each.prompt_tokens, table, chunk_tokens) for each in quiet]
 
 
-def fit_beside(found: Sequence[Met], crowd_share: float = 0.0) -> float:
-    """How much longer the way is for each replica that computes; 0 if too few requests tell."""
-    in_company = [each for each in found if each.beside]
-    undisturbed = [each.without_s(crowd_share) for each in found if not each.beside]
-    if min(len(in_company), len(undisturbed)) < ENOUGH:
-        return 0.0
-    longer_s = median(each.without_s(crowd_share) for each in in_company) - median(undisturbed)
-    return max(0.0, longer_s / fmean(each.beside for each in in_company))
+def in_company(seen: Sequence[Seen]) -> Scene:
+    """About those who came while others were being answered."""
+    return _scene(seen, lambda each: any(_answered_as_it_came(each, other) for other in seen))
 
 
-def fit_crowd(scenes: Sequence[Sequence[Seen]], timing: Timing, shape: BatchShape) -> float:
-    """The `crowd_share` with which most questions that came last have their first token in the twin when they had it; 0
-    without one."""
-    questions = [each for each in scenes if each[-1].first_s is not None]
+def crowded(seen: Sequence[Seen], chunk_tokens: int) -> Scene:
+    """About those whose prompts took several steps, beside another replica's."""
+    return _scene(seen, lambda each: each.prompt_tokens > chunk_tokens and any(_beside(each, other) for other in seen))
+
+
+def fit_beside(scenes: Sequence[Scene], timing: Timing, shape: BatchShape) -> float:
+    """With how much longer a way in company first tokens come in the twin when they came, on average; 0 if too few
+    tell. No way becomes more than twice as long."""
+
+    def late(beside_s: float) -> bool:
+        return _later_s(scenes, msgspec.structs.replace(timing, beside_s=beside_s), shape) > 0
+
+    return _border(late, timing.gateway_s + timing.bus_s + timing.worker_s) if _enough(scenes) else 0.0
+
+
+def fit_crowd(scenes: Sequence[Scene], timing: Timing, shape: BatchShape) -> float:
+    """With which `crowd_share` first tokens come in the twin when they came, on average; 0 if too few tell."""
 
     def late(crowd_share: float) -> bool:
-        tried = msgspec.structs.replace(timing, crowd_share=crowd_share)
-        return _late(questions, lambda scene, seed: played_s(scene, tried, shape, seed)[-1], lambda scene: scene[-1:])
+        return _later_s(scenes, msgspec.structs.replace(timing, crowd_share=crowd_share), shape) > 0
 
-    return _border(late, _MOST_CROWDED) if questions else 0.0
+    return _border(late, _MOST_CROWDED) if _enough(scenes) else 0.0
 
 
 def fit_line(volleys: Sequence[Sequence[Seen]], timing: Timing, shape: BatchShape) -> float | None:
@@ -81,33 +82,49 @@ def fit_line(volleys: Sequence[Sequence[Seen]], timing: Timing, shape: BatchShap
 
     def late(line_s: float) -> bool:
         tried = msgspec.structs.replace(timing, line_s=line_s)
-        return _late(volleys, lambda volley, seed: fmean(played_s(volley, tried, shape, seed)), lambda volley: volley)
+        return median(_share(volley, tried, shape) for volley in volleys) > 1
 
     if not volleys:
         return None
     return _border(late, timing.gateway_s + timing.bus_s + timing.worker_s)
 
 
-def _computing(each: Seen, seen: Sequence[Seen]) -> set[str]:
-    """The other replicas that had given a first token and not yet a last one."""
-    return {
-        other.replica
-        for other in seen
-        if other.replica != each.replica and other.first_s is not None and other.first_s < each.sent_s < other.ended_s
-    }
+def _scene(seen: Sequence[Seen], fits: Callable[[Seen], bool]) -> Scene:
+    """Without those that never had a first token, about whoever found its adapter in a slot and `fits`."""
+    begun = [each for each in seen if each.first_s is not None]
+    return Scene(seen=begun, about=[at for at, each in enumerate(begun) if each.tier == "gpu" and fits(each)])
 
 
-def _late(
-    scenes: Sequence[Sequence[Seen]],
-    twin_s: Callable[[Sequence[Seen], int], float],
-    counted: Callable[[Sequence[Seen]], Sequence[Seen]],
-) -> bool:
-    """Whether the twin's first tokens of those who are `counted` come too late in most scenes."""
-    shares = []
-    for scene in scenes:
-        real_s = fmean(each.ttft_s or 0.0 for each in counted(scene))
-        shares.append(median(twin_s(scene, seed) for seed in _SEEDS) / max(real_s, LEAST_S))
-    return median(shares) > 1
+def _answered_as_it_came(each: Seen, other: Seen) -> bool:
+    return other is not each and other.sent_s < each.sent_s < other.ended_s
+
+
+def _beside(each: Seen, other: Seen) -> bool:
+    """Whether another replica had it before this one had its first token."""
+    return other.replica != each.replica and other.sent_s < (each.first_s or 0.0) and each.sent_s < other.ended_s
+
+
+def _enough(scenes: Sequence[Scene]) -> bool:
+    return sum(len(scene.about) for scene in scenes) >= ENOUGH
+
+
+def _later_s(scenes: Sequence[Scene], timing: Timing, shape: BatchShape) -> float:
+    """By how much the twin's first tokens of those whom the scenes are about come later than the real ones, on average
+    over all but the furthest off. The average, since it is a tail that company makes."""
+    off_s = sorted(late_s for scene in scenes if scene.about for late_s in _off_s(scene, timing, shape))
+    aside = int(_ASIDE * len(off_s))
+    return fmean(off_s[aside : len(off_s) - aside])
+
+
+def _off_s(scene: Scene, timing: Timing, shape: BatchShape) -> list[float]:
+    played = [played_s(scene.seen, timing, shape, seed) for seed in _SEEDS]
+    return [fmean(one[at] for one in played) - (scene.seen[at].ttft_s or 0.0) for at in scene.about]
+
+
+def _share(volley: Sequence[Seen], timing: Timing, shape: BatchShape) -> float:
+    """The twin's first tokens over the real ones."""
+    real_s = fmean(each.ttft_s or 0.0 for each in volley)
+    return median(fmean(played_s(volley, timing, shape, seed)) for seed in _SEEDS) / max(real_s, LEAST_S)
 
 
 def _border(late: Callable[[float], bool], high: float) -> float:

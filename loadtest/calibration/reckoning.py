@@ -9,7 +9,7 @@ from statistics import fmean
 import msgspec
 
 from loadtest.calibration.climbing import climb_s
-from loadtest.calibration.company import Met, fit_beside, fit_crowd, fit_line, met
+from loadtest.calibration.company import Scene, crowded, fit_beside, fit_crowd, fit_line, in_company, undisturbed_s
 from loadtest.calibration.fitting import apart, decodings, fit_steps
 from loadtest.calibration.hops import fit_ways
 from loadtest.calibration.measuring import Probed, Run
@@ -24,16 +24,11 @@ from loadtest.twin.timing import MeasuredTable, Timing
 def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: dict[str, str]) -> Measured:
     """Raises TooLittleSeen."""
     looked_at = _look(runs, batch)
-    timing = looked_at.timing(_between(runs, probed), probed)
-    for _ in range(_ROUNDS):
-        crowd_share = fit_crowd(looked_at.crowded, timing, batch)
-        timing = looked_at.timing(_between(runs, probed), probed, crowd_share)
-    volleys = [each for run in runs for each in run.volleys]
-    timing = msgspec.structs.replace(timing, line_s=fit_line(volleys, timing, batch))
+    timing = _in_company(looked_at, looked_at.timing(_between(runs, probed), probed), batch)
     overheads_s = timing.gateway_s + 2 * timing.bus_s + timing.worker_s + timing.relay_s
     said = {
         "requests": str(len(looked_at.seen)),
-        "requests that met an idle replica": str(len(looked_at.in_operation)),
+        "requests that met an idle fleet": str(len(looked_at.in_operation_s)),
         "overheads until the first token": f"{1000 * overheads_s:.2f} ms",
     }
     return Measured(timing=timing, batch=batch, restart_s=probed.restart_s, conditions={**conditions, **said})
@@ -41,39 +36,50 @@ def reckon(runs: Sequence[Run], probed: Probed, batch: BatchShape, conditions: d
 
 @dataclass(frozen=True, kw_only=True)
 class _LookedAt:
-    """Of all runs: the steps' table, the requests of their workload, whoever had a replica for itself there, elsewhere,
-    and beside a long answer, the scenes in which a prompt of several steps came beside others, and how long an adapter
-    took from RAM into a slot, if that was seen."""
+    """Of all runs: the steps' table, the requests of their workload, what those needed besides their steps who were
+    undisturbed there and anywhere, scenes of company, and how long an adapter took from RAM into a slot, if that was
+    seen."""
 
     table: MeasuredTable
     seen: list[Seen]
-    in_operation: list[Met]
-    everybody: list[Met]
-    beside: list[Met]
-    crowded: list[list[Seen]]
+    in_operation_s: list[float]
+    anywhere_s: list[float]
+    volleys: list[list[Seen]]
+    in_company: list[Scene]
+    crowded: list[Scene]
     climb_s: float | None
 
-    def timing(self, between: Between, probed: Probed, crowd_share: float = 0.0) -> Timing:
-        """If a prompt takes so much longer for each other replica that computes."""
-        beside_s = fit_beside(self.in_operation + self.beside, crowd_share)
-        lone = self.in_operation if len(self.in_operation) >= _ENOUGH else self.everybody
-        overheads = fit_overheads([each.without_s(crowd_share) - each.beside * beside_s for each in lone])
+    def timing(self, between: Between, probed: Probed) -> Timing:
+        """Of requests that nobody is beside."""
+        enough = len(self.in_operation_s) >= _ENOUGH
+        overheads = fit_overheads(self.in_operation_s if enough else self.anywhere_s)
         ways = fit_ways(probed.hops)
-        probe_s = self.table.step_s(1, _PROBE_TOKENS, 1)
         return Timing(
             steps=self.table,
             store_latency_s=ways["disk"].latency_s,
             store_bytes_per_s=ways["disk"].bytes_per_s,
             disk_latency_s=ways["ram"].latency_s,
             disk_bytes_per_s=ways["ram"].bytes_per_s,
-            slot_latency_s=max(0.0, (self.climb_s or ways["gpu"].latency_s) - probe_s),
+            slot_latency_s=self.climb_s if self.climb_s is not None else self._ordered_s(ways["gpu"].latency_s),
             slot_bytes_per_s=ways["gpu"].bytes_per_s,
             jitter_s=overheads.jitter_s,
             in_line=True,
-            beside_s=beside_s,
-            crowd_share=crowd_share,
             **split(overheads, self.seen, between),
         )
+
+    def _ordered_s(self, took_s: float) -> float:
+        """Nobody waits for an operator's order, so it ends with a step of its own that proves the load; a request takes
+        that proof with it into its first step."""
+        return max(0.0, took_s - self.table.step_s(1, _PROBE_TOKENS, 1))
+
+
+def _in_company(looked_at: _LookedAt, timing: Timing, batch: BatchShape) -> Timing:
+    """With what requests cost each other, each part of it sought with the others as they are known by then."""
+    for _ in range(_ROUNDS):
+        timing = msgspec.structs.replace(timing, line_s=fit_line(looked_at.volleys, timing, batch))
+        timing = msgspec.structs.replace(timing, crowd_share=fit_crowd(looked_at.crowded, timing, batch))
+        timing = msgspec.structs.replace(timing, beside_s=fit_beside(looked_at.in_company, timing, batch))
+    return timing
 
 
 def _look(runs: Sequence[Run], batch: BatchShape) -> _LookedAt:
@@ -82,22 +88,18 @@ def _look(runs: Sequence[Run], batch: BatchShape) -> _LookedAt:
     prompts = fit_prompts([each for run in runs for each in run.alone], chunk_tokens)
     steps = fit_steps([each for some in scenes for each in decodings(some, chunk_tokens)], prompts)
     table = steps.table(chunk_tokens)
+    workloads = [run.seen for run in runs]
+    questions = [some for run in runs for some in run.beside]
     return _LookedAt(
         table=table,
-        seen=[each for run in runs for each in run.seen],
-        in_operation=[each for run in runs for each in met(run.seen, table, chunk_tokens)],
-        everybody=[each for some in scenes for each in met(some, table, chunk_tokens)],
-        beside=[each for run in runs for each in _in_company(run, table, chunk_tokens)],
-        crowded=[some for run in runs for some in run.beside if some[-1].prompt_tokens > chunk_tokens],
+        seen=[each for some in workloads for each in some],
+        in_operation_s=[each_s for some in workloads for each_s in undisturbed_s(some, table, chunk_tokens)],
+        anywhere_s=[each_s for some in scenes for each_s in undisturbed_s(some, table, chunk_tokens)],
+        volleys=[some for run in runs for some in run.volleys],
+        in_company=[in_company(some) for some in workloads + questions],
+        crowded=[crowded(some, chunk_tokens) for some in workloads + questions],
         climb_s=climb_s([each for run in runs for each in run.from_ram], [each for run in runs for each in run.alone]),
     )
-
-
-def _in_company(run: Run, table: MeasuredTable, chunk_tokens: int) -> list[Met]:
-    """Those asked briefly while a long answer was given elsewhere; that one itself found a fleet that had nothing to
-    do, and needed what requests need there."""
-    questions = [some for some in run.beside if some[-1].prompt_tokens <= chunk_tokens]
-    return [each for some in questions for each in met(some, table, chunk_tokens) if each.beside]
 
 
 def _between(runs: Sequence[Run], probed: Probed) -> Between:
@@ -111,9 +113,9 @@ def _between(runs: Sequence[Run], probed: Probed) -> Between:
     )
 
 
-_ROUNDS = 2
-"""What a crowd costs and what stands between are each sought with the other one known."""
+_ROUNDS = 3
+"""What the line, the crowd and the company cost is each sought with the others known."""
 _ENOUGH = 20
-"""Requests that met an idle replica while the fleet was busy elsewhere: they need what requests need in operation."""
+"""Requests that met an idle fleet between others: they need what requests need in operation."""
 _PROBE_TOKENS = 4
 """A load ends with a step of the engine that proves it; the twin has that step of its own."""

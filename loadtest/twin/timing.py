@@ -83,8 +83,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     and all of them later. It is all that a request waits for others on its way. None: `gateway_s` and `worker_s` are
     work, of one request after the other."""
     beside_s: float = 0.0
-    """A request's way is so much longer for each replica that computes as it begins, or with `line_s` as its turns are
-    over, since that takes a processor."""
+    """A request's way is so much longer if any replica computes as it begins, or with `line_s` as its turns are over,
+    since that takes a processor."""
     crowd_share: float = 0.0
     """By this share of itself a step that computes of prompts is longer for each other replica that computes."""
 

@@ -47,8 +47,8 @@ class Way:
     def _there_s(self, at_s: float, replica_id: str) -> float:
         """When it is there after all that on the mean would be at `at_s`, and behind the one before it."""
         timing = self._timing
-        if timing.beside_s:
-            at_s += timing.beside_s * self._computing()
+        if timing.beside_s and self._computing():
+            at_s += timing.beside_s
         if timing.jitter_s:
             at_s += max(-self._way_s, self._draw.choice(timing.jitter_s))
         at_s = self._last_at_s[replica_id] = max(self._agenda.now_s, at_s, self._last_at_s.get(replica_id, 0.0))

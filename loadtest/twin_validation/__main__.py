@@ -2,7 +2,7 @@
 
 Starts two fleets of its own, calibrates the twin on the first with one workload, and runs every held-out workload
 several times. Writes `reports/twin.json`, the timing into `reports/timings/`, and plots into
-`docs/plots/`. About nine minutes, on a machine that does nothing else.
+`docs/plots/`. About fourteen minutes, on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _arguments() -> argparse.Namespace:
     words = argparse.ArgumentParser(prog="python -m loadtest.twin_validation", description="How true is the twin?")
     words.add_argument("--model", type=Path, required=True, help="the base model's folder")
     words.add_argument("--engine", choices=sorted(CHUNK_TOKENS), default="torch")
-    words.add_argument("--seconds", type=float, default=10.0, help="of traffic in each run")
+    words.add_argument("--seconds", type=float, default=20.0, help="of traffic in each run")
     words.add_argument("--rounds", type=int, default=3, help="runs of each workload on the real fleet")
     words.add_argument("--reports", type=Path, default=REPORTS, help="the report's folder")
     words.add_argument("--plots", type=Path, default=PLOTS, help="the plots' folder")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from dataclasses import dataclass, field
 
 from loadtest.calibration.seen import Seen
@@ -16,7 +17,7 @@ LENGTHS = (40, 120, 200, 400, 600, 800)
 class KnownTimes:
     """A step takes base_s + row_s × rows; `prompt_s` and `prompt_token_s` come on top, and `prompt_pair_s` for each
     pair of a prompt's token and one before it. Before it there is `way_s`, after it `relay_s`; each request's way is
-    longer by a draw from `jitter_s`."""
+    longer by a draw from `jitter_s`, and by `beside_s` if steps are taken as it is sent."""
 
     base_s: float = 0.010
     row_s: float = 0.001
@@ -26,6 +27,7 @@ class KnownTimes:
     way_s: float = 0.004
     relay_s: float = 0.001
     jitter_s: tuple[float, ...] = (0.0,)
+    beside_s: float = 0.0
 
     def step_s(self, rows: int, prompts: list[int]) -> float:
         return self.base_s + self.row_s * rows + sum(self.prompt_s + self.prompt_token_s * size for size in prompts)
@@ -52,8 +54,10 @@ def seen_of(times: KnownTimes, requests: int, rate_per_s: float, seed: int = 1) 
         prompt, ready_s = draw.randint(2, 300), at_s + times.way_s + draw.choice(times.jitter_s)
         waiting.append(_Row(number, at_s, ready_s, prompt, prompt, draw.randint(6, 60)))
     waiting.sort(key=lambda row: row.ready_s)
-    now_s, running, over = 0.0, [], []
+    now_s, running, over, sent = 0.0, [], [], deque(waiting)
     while waiting or running:
+        while sent and sent[0].sent_s <= now_s:
+            sent.popleft().ready_s += times.beside_s if running else 0.0
         if not running:
             now_s = max(now_s, waiting[0].ready_s)
         while waiting and waiting[0].ready_s <= now_s:

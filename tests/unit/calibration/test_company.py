@@ -5,7 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from loadtest.calibration.company import ENOUGH, Met, fit_beside, fit_crowd, fit_line, met
+from loadtest.calibration.company import (
+    ENOUGH,
+    crowded,
+    fit_beside,
+    fit_crowd,
+    fit_line,
+    in_company,
+    undisturbed_s,
+)
 from loadtest.calibration.played import played_s
 from loadtest.calibration.seen import Seen
 from loadtest.twin.sequence import BatchShape
@@ -65,26 +73,54 @@ def test_volleys_of_several_sizes_agree_on_one_line() -> None:
 
 @pytest.mark.parametrize("crowd_share", [0.0, 0.6])
 def test_by_how_much_a_prompt_takes_longer_beside_answers_is_found(crowd_share: float) -> None:
-    scenes = [_scene(crowd_share, answers, seed) for seed in range(3) for answers in (1, 2, 5)]
-    assert fit_crowd(scenes, TIMING, SHAPE) == pytest.approx(crowd_share, abs=0.02)
+    scenes = [_question(answers, seed, crowd_share=crowd_share) for seed in range(3) for answers in (1, 2, 5)]
+    assert _crowd(scenes) == pytest.approx(crowd_share, abs=0.02)
 
 
-def test_a_question_that_the_machine_disturbed_says_no_more_than_another() -> None:
-    scenes = [_scene(0.6, 2, seed) for seed in range(6)]
+def test_what_the_machine_disturbed_does_not_count() -> None:
+    scenes = [_question(2, seed, crowd_share=0.6) for seed in range(19)]
     *given, question = scenes[0]
     disturbed = [*given, msgspec.structs.replace(question, first_s=9.0)]
-    assert fit_crowd([*scenes, disturbed, disturbed], TIMING, SHAPE) == pytest.approx(0.6, abs=0.02)
+    assert _crowd([*scenes, disturbed]) == pytest.approx(0.6, abs=0.02)
 
 
-def test_without_a_question_nobody_crowds() -> None:
-    assert fit_crowd([], TIMING, SHAPE) == 0.0
+def test_a_few_that_were_held_up_for_long_count_as_much_as_many_that_were_not() -> None:
+    """A median would say that nothing holds anybody up, and leave the twin without their tail."""
+    scenes = [_question(2, seed, crowd_share=1.2 if seed % 3 == 0 else 0.0) for seed in range(18)]
+    assert _crowd(scenes) == pytest.approx(0.4, abs=0.05)
 
 
-def _scene(crowd_share: float, answers: int, seed: int) -> list[Seen]:
+@pytest.mark.parametrize("beside_s", [0.0, 0.0006])
+def test_how_much_longer_a_way_in_company_is_is_found(beside_s: float) -> None:
+    scenes = [_question(answers, seed, beside_s=beside_s) for seed in range(3) for answers in (1, 2, 5)]
+    assert _beside_s(scenes) == pytest.approx(beside_s, abs=0.00002)
+
+
+def test_no_way_becomes_more_than_twice_as_long() -> None:
+    late = [msgspec.structs.replace(each, first_s=(each.first_s or 0.0) + 0.5) for each in _question(5, 1)]
+    assert _beside_s([late] * 3) == pytest.approx(TIMING.gateway_s, rel=0.01)
+
+
+def test_too_few_say_nothing() -> None:
+    scenes = [_question(1, seed, crowd_share=0.6, beside_s=0.0006) for seed in range(ENOUGH)]
+    assert (_crowd(scenes[1:]), _beside_s(scenes[1:])) == (0.0, 0.0)
+    assert _crowd(scenes) > 0.5
+    assert _beside_s(scenes) > 0.0005
+
+
+def _crowd(scenes: list[list[Seen]]) -> float:
+    return fit_crowd([crowded(some, SHAPE.chunk_tokens) for some in scenes], TIMING, SHAPE)
+
+
+def _beside_s(scenes: list[list[Seen]]) -> float:
+    return fit_beside([in_company(some) for some in scenes], TIMING, SHAPE)
+
+
+def _question(answers: int, seed: int, **company: float) -> list[Seen]:
     """Long answers by both replicas in turn, and a long prompt meanwhile, as the twin itself would have it."""
-    given = [_seen(at, 0.005 * at, 0.0, tokens=160) for at in range(answers)]
+    given = [_seen(at, 0.005 * at, 0.0, tokens=160, lasts_s=1.0) for at in range(answers)]
     question = msgspec.structs.replace(_seen(answers, 0.060, 0.0), prompt_tokens=2_000)
-    return _as_played([*given, question], msgspec.structs.replace(TIMING, crowd_share=crowd_share), seed)
+    return _as_played([*given, question], msgspec.structs.replace(TIMING, **company), seed)
 
 
 def _as_played(asked: list[Seen], timing: Timing, seed: int) -> list[Seen]:
@@ -92,29 +128,31 @@ def _as_played(asked: list[Seen], timing: Timing, seed: int) -> list[Seen]:
     return [msgspec.structs.replace(one, first_s=one.sent_s + s) for one, s in zip(asked, ttfts_s, strict=True)]
 
 
-def test_who_computes_beside_a_request_is_seen() -> None:
+def test_who_came_while_others_were_answered_is_seen() -> None:
+    first, during, after = _seen(0, 0.0, 0.010, lasts_s=1.0), _seen(2, 0.5, 0.012), _seen(3, 2.0, 0.007)
+    assert in_company([first, during, after]).about == [1]
+    from_ram = msgspec.structs.replace(during, tier="ram")
+    assert in_company([first, from_ram, after]).about == []
+
+
+def test_whose_prompt_was_computed_beside_another_replica_is_seen() -> None:
+    def scene(other: int, tokens: int) -> list[Seen]:
+        return [
+            _seen(0, 0.0, 0.010, lasts_s=1.0),
+            msgspec.structs.replace(_seen(other, 0.5, 0.1), prompt_tokens=tokens),
+        ]
+
+    assert crowded(scene(other=1, tokens=600), 512).about == [1]
+    assert crowded(scene(other=2, tokens=600), 512).about == []
+    assert crowded(scene(other=1, tokens=512), 512).about == []
+
+
+def test_a_request_that_never_had_a_token_is_in_no_scene() -> None:
+    lost = msgspec.structs.replace(_seen(0, 0.0, 0.0), first_s=None, outcome="cut off")
+    assert in_company([lost, _seen(1, 0.5, 0.010)]).seen == [_seen(1, 0.5, 0.010)]
+
+
+def test_undisturbed_is_who_had_the_fleet_for_itself() -> None:
     long = _seen(0, 0.0, 0.010, lasts_s=1.0, tokens=100)
     beside, after = _seen(1, 0.5, 0.012), _seen(3, 2.0, 0.007)
-    found = met([long, beside, after], TABLE, 512)
-    assert [each.beside for each in found] == [0, 1, 0]
-    assert [each.overhead_s for each in found] == pytest.approx([0.007, 0.009, 0.004])
-
-
-def test_what_a_replica_that_computes_costs_is_found() -> None:
-    found = [Met(overhead_s=0.004 + 0.002 * (at % 3), beside=at % 3) for at in range(9 * ENOUGH)]
-    assert fit_beside(found) == pytest.approx(0.002, rel=0.01)
-
-
-def test_what_its_steps_took_longer_is_not_the_way() -> None:
-    crowded = [
-        Met(overhead_s=0.004 + (0.002 + 0.5 * 0.010) * (at % 2), beside=at % 2, steps_s=0.010) for at in range(40)
-    ]
-    assert fit_beside(crowded, crowd_share=0.5) == pytest.approx(0.002, rel=0.01)
-
-
-@pytest.mark.parametrize("beside", [0, 1])
-def test_too_few_say_nothing(beside: int) -> None:
-    many = [Met(overhead_s=0.004 + 0.002 * beside, beside=beside)] * 50
-    few = [Met(overhead_s=0.004 + 0.002 * (1 - beside), beside=1 - beside)] * (ENOUGH - 1)
-    assert fit_beside(many + few) == 0.0
-    assert fit_beside(many + few + few) == pytest.approx(0.002)
+    assert undisturbed_s([long, beside, after], TABLE, 512) == pytest.approx([0.007, 0.004])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from loadtest.calibration.company import met
+from loadtest.calibration.company import undisturbed_s
 from loadtest.calibration.overheads import Between, Overheads, fit_overheads, prefill_s, split
 from loadtest.twin.figures import nearest
 from loadtest.twin.timing import MeasuredTable
@@ -21,8 +21,7 @@ TABLE = MeasuredTable(
 
 
 def test_overheads_are_what_steps_do_not_explain() -> None:
-    alone = met(seen_of(TIMES, requests=300, rate_per_s=1.0), TABLE, CHUNK_TOKENS)
-    found = fit_overheads([each.overhead_s for each in alone])
+    found = fit_overheads(undisturbed_s(seen_of(TIMES, requests=300, rate_per_s=1.0), TABLE, CHUNK_TOKENS))
     assert found.mean_s == pytest.approx(TIMES.way_s + TIMES.relay_s, rel=0.1)
     assert sum(found.jitter_s) == pytest.approx(0.0, abs=1e-9)
     assert nearest(found.jitter_s, 0.05) == pytest.approx(-0.002, rel=0.2)

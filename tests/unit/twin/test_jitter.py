@@ -58,7 +58,7 @@ def test_none_overtakes_another() -> None:
 
 def test_none_overtakes_another_that_was_held_up_beside_who_computed() -> None:
     computing = iter([5, 0, 0])
-    slower = msgspec.structs.replace(STEADY, beside_s=0.007)
+    slower = msgspec.structs.replace(STEADY, beside_s=0.035)
     assert _arrivals_s(slower, (0.0, 0.001, 0.1), lambda: next(computing)) == pytest.approx([0.045, 0.045, 0.110])
 
 
@@ -94,7 +94,13 @@ def test_a_stream_of_requests_shares_without_end_and_in_order() -> None:
     assert arrived_s[-1] == pytest.approx(0.006 + 50 * 0.004)
 
 
-def test_the_way_is_longer_for_each_replica_that_computes() -> None:
+@pytest.mark.parametrize(("computing", "later_s"), [(0, 0.0), (1, 0.007), (5, 0.007)])
+def test_the_way_is_longer_once_however_many_replicas_compute(computing: int, later_s: float) -> None:
+    slower = msgspec.structs.replace(STEADY, beside_s=0.007)
+    assert _arrivals_s(slower, (0.0,), lambda: computing) == pytest.approx([0.010 + later_s])
+
+
+def test_the_way_is_longer_while_a_replica_computes() -> None:
     slower = msgspec.structs.replace(STEADY, beside_s=0.007)
     steady_s, slower_s = _ttfts_s(STEADY, 0.1, tokens=80), _ttfts_s(slower, 0.1, tokens=80)
     alone_s, beside_s = _ttfts_s(slower, 0.1), _ttfts_s(slower, 0.05, tokens=80)
