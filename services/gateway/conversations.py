@@ -142,6 +142,8 @@ class Conversations:
                 self._waiting.append(conversation)
             case Reroute():
                 self._desk.records.failed_over(conversation.record, action.cause, action.reason)
+                if action.cause == failover.SILENT:
+                    self._desk.fleet.on_unanswered(conversation.replica_id)
                 self._apply(conversation, self._route(conversation))
             case Fail():
                 self._delivery.fail(conversation, action.refusal)

@@ -79,6 +79,21 @@ async def test_an_owner_that_gives_no_sign_of_life_for_a_second_is_passed_over()
         assert (await silent.cancelled.get()).request_id == request.request_id
 
 
+async def test_owners_that_were_both_held_up_are_asked_again_once_they_are_heard_of() -> None:
+    async with gateway_world(None, None) as world:
+        first, second = world.replicas
+        answer = asyncio.create_task(post(world))
+        for replica in (first, second):
+            await replica.asked.get()
+            await world.clock.advance(1.2)
+        assert first.asked.empty(), "nobody sends anything more to who does not answer"
+        assert not answer.done(), "nobody is left to be asked, but both may yet be heard of"
+        await first.report()
+        await world.clock.advance(0.2)
+        await says("Good")(first, await first.asked.get())
+        assert text_of(await answer) == "Good"
+
+
 async def test_an_owner_that_refuses_sends_it_elsewhere_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
     async def refuses(replica: ScriptedReplica, request: GenerateRequest) -> None:
         await replica.refuse(request, "draining", elsewhere=True, message="It drains.")

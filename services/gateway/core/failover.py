@@ -9,6 +9,9 @@ from services.gateway.core.endings import abandon, fail
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.stream import Phase, Reroute, Step, Stream, StreamPolicy, Wait
 
+SILENT = "silent"
+"""The cause of `silent`."""
+
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """Why an attempt is over. `cause` is one word for the counter; `tell` the replica, if it may still work on it."""
@@ -48,6 +51,14 @@ def unanswered(stream: Stream, answered_id: str, policy: StreamPolicy, now_s: fl
     return elsewhere(_untried(stream), trouble, policy, now_s)
 
 
+def silent(stream: Stream, trouble: Trouble, policy: StreamPolicy, now_s: float) -> Step:
+    """The replica may just have been held up, and be the only one that is left: it is asked once more when it is heard
+    of. What it was asked before it leaves off: it hears of both in their order."""
+    if stream.replica_id not in stream.silent:
+        stream = msgspec.structs.replace(_untried(stream), silent=(*stream.silent, stream.replica_id))
+    return elsewhere(stream, trouble, policy, now_s)
+
+
 def undelivered(stream: Stream, asked_id: str, why: Refusal, policy: StreamPolicy, now_s: float) -> Step:
     """The bus did not take the question. If that heals, it is put again a little later."""
     if asked_id != stream.bus_id or stream.phase is not Phase.ASKED:
@@ -63,7 +74,7 @@ def elsewhere(stream: Stream, trouble: Trouble, policy: StreamPolicy, now_s: flo
     then, and but for those that died nobody is left out."""
     dropped = abandon(stream, trouble.reason, tell=trouble.tell)
     if stream.phase is Phase.STREAMING:
-        stream = msgspec.structs.replace(stream, began_s=now_s, tried=stream.dead, last_refusal=None)
+        stream = msgspec.structs.replace(stream, began_s=now_s, tried=stream.dead, silent=(), last_refusal=None)
     elif len(stream.tried) >= policy.most_attempts:
         message = f"{len(stream.tried)} replicas could not take the request: {trouble.reason}"
         gone = refusal.unavailable(message, code=trouble.cause)

@@ -24,8 +24,9 @@ class Phase(StrEnum):
 class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Deadlines: `patience_s` until there is somebody to ask, each time; of one attempt, `queued_s` for a sign of life
     and `accept_s` for the adapter and a place in the engine; `first_token_s` over all attempts; `stall_s` between two
-    tokens. `most_attempts` replicas are asked, each once. A stream that breaks has all of this anew, for going on
-    elsewhere; but a request on which `most_deaths` replicas were lost is not passed on."""
+    tokens. `most_attempts` replicas are asked, each once, or twice if it gave no sign of life. A stream that breaks
+    has all of this anew, for going on elsewhere; but a request on which `most_deaths` replicas were lost is not passed
+    on."""
 
     patience_s: float = 2.0
     queued_s: float = 1.0
@@ -41,6 +42,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     phase began or the last token came; `incarnation` the process of the replica that was asked, or that answered;
     `next_position` that of the next token, whoever produces it; `shown` whether a token of this request has left for
     the client; `early` what came before Accepted did; `dead` the replicas that were lost while they worked on it;
+    `silent` those that gave no sign of life, once;
     `trouble` why the last attempt came to nothing; `due_s` when the client gives up that has no first token, or with
     `whole` no whole answer; `asked_by` the fields of the client's body that hold the prompt and its schema."""
 
@@ -55,6 +57,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float = 0.0
     tried: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
     next_position: int = 0
     shown: bool = False
     early: tuple[TokenChunk, ...] = ()

@@ -10,7 +10,7 @@ import msgspec
 
 from services.gateway.core import deadline, refusal
 from services.gateway.core.endings import abandon, fail
-from services.gateway.core.failover import Trouble, elsewhere, given_up, lost
+from services.gateway.core.failover import SILENT, Trouble, elsewhere, given_up, lost, silent
 from services.gateway.core.question import Choice, NoChoice
 from services.gateway.core.refusal import Refusal
 from services.gateway.core.stream import Action, Ask, Deliver, Open, Phase, Step, Stream, StreamPolicy, Wait
@@ -118,7 +118,7 @@ def tick(stream: Stream, policy: StreamPolicy, now_s: float) -> Step:
         late = refusal.unavailable(f"No token came within {policy.first_token_s:g} s.", code="deadline")
         return fail(stream, late, tell=True)
     if (trouble := _overdue(stream, policy, now_s - stream.since_s)) is not None:
-        return elsewhere(stream, trouble, policy, now_s)
+        return (silent if trouble.cause == SILENT else elsewhere)(stream, trouble, policy, now_s)
     if stream.phase in (Phase.ACCEPTED, Phase.STREAMING) and now_s - stream.since_s > policy.stall_s:
         return lost(stream, f"Replica {stream.replica_id} produced no token for {policy.stall_s:g} s.", policy, now_s)
     return stream, ()
@@ -133,7 +133,7 @@ def _overdue(stream: Stream, policy: StreamPolicy, waited_s: float) -> Trouble |
             return Trouble(cause="unaccepted", reason=f"{replica} began and its word for it was lost.", tell=True)
         case Phase.ASKED if waited_s > policy.queued_s:
             reason = f"{replica} gave no sign of life within {policy.queued_s:g} s."
-            return Trouble(cause="silent", reason=reason, tell=True)
+            return Trouble(cause=SILENT, reason=reason, tell=True)
         case Phase.QUEUED if waited_s > policy.accept_s:
             reason = f"{replica} did not begin within {policy.accept_s:g} s."
             return Trouble(cause="accept_deadline", reason=reason, tell=True)

@@ -78,6 +78,18 @@ def test_silence_for_a_second_moves_on_and_tells_the_silent_one() -> None:
     assert moved(life.tick(1.1)) == ("silent", True)
 
 
+def test_who_gave_no_sign_of_life_may_be_asked_once_more_and_not_twice() -> None:
+    """Both owners may be held up for a moment, as by a paused machine; one that never answers is given up."""
+    life = Life()
+    life.choose("r0")
+    life.tick(1.1)
+    assert life.stream.tried == ()
+    life.now_s = 1.1
+    life.choose("r0")
+    assert moved(life.tick(2.3)) == ("silent", True)
+    assert life.stream.tried == ("r0",)
+
+
 def test_a_replica_that_never_begins() -> None:
     life = Life()
     life.choose("r0")
