@@ -178,6 +178,14 @@ async def test_a_connection_is_idle_that_owes_the_rest_of_a_body_which_was_refus
         await reader.read()
 
 
+async def test_a_body_that_is_too_large_to_be_read_ends_its_connection() -> None:
+    async with gateway_world() as world, connected(world) as (reader, writer):
+        writer.write(re.sub(rb"content-length: \d+", b"content-length: 9000000", post()))
+        heard = await reader.read()
+        assert heard.startswith(b"HTTP/1.1 413 ")
+        assert b"\r\nconnection: close\r\n" in heard
+
+
 async def test_a_body_that_is_no_http_is_told_so_in_the_envelope() -> None:
     async with gateway_world() as world, connected(world) as (reader, writer):
         head, _, _ = post(**{"transfer-encoding": "chunked"}).partition(b"\r\n\r\n")

@@ -46,8 +46,8 @@ async def answer(wish: Wish, exchange: Exchange, head: Head, line: Line, send: S
 
 
 async def send_refusal(send: Send, refusal: Refusal, head: Head) -> None:
-    """After a body that never became whole the connection is of no further use."""
-    ending = {"connection": "close"} if refusal.status == 408 else {}
+    """After a body that did not become whole, or is too large to be read, the connection is of no further use."""
+    ending = {"connection": "close"} if refusal.status in (408, 413) else {}
     await _send_body(send, refusal.status, {**head, **refusal.headers, **ending}, refusal.envelope)
 
 

@@ -9,9 +9,20 @@ from urllib.parse import unquote
 import httptools
 import msgspec
 
-NoHttp = httptools.HttpParserError
+from services.gateway.core.refusal import Refusal
+from services.gateway.io.turning_out import NO_HOST, NO_HTTP, too_many_headers
 
 _FRAMING = (b"content-length", b"transfer-encoding")
+_VERSIONS = ("1.1", "1.0")
+_MOST_HEADERS = 256
+
+
+class NoHttp(Exception):
+    """What came is no request as this gateway takes it."""
+
+    def __init__(self, why: Refusal = NO_HTTP) -> None:
+        super().__init__(why.message)
+        self.why = why
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -60,16 +71,25 @@ class Reading:
         return not self.in_head and not self.is_between
 
     def feed(self, data: bytes) -> None:
-        """Raises NoHttp."""
+        """Raises NoHttp, and whatever the hearer raises."""
         self._told, size_bytes = False, len(data)
-        while data:
-            try:
-                self._parser.feed_data(data)
-                break
-            except httptools.HttpParserUpgrade as asked:  # for HTTP/2, by Java's clients with each first request
-                self._parser = _parser_for(_Rest(self))
-                data = _framing(self._headers) + data[asked.args[0] :]
+        try:
+            while data:
+                data = self._parse(data)
+        except httptools.HttpParserCallbackError as error:
+            raise (error.__context__ or error) from None  # the parser wraps what is raised while it calls
+        except httptools.HttpParserError as error:
+            raise NoHttp from error
         self.pending_bytes = 0 if self._told else self.pending_bytes + size_bytes
+
+    def _parse(self, data: bytes) -> bytes:
+        """What is left of it for another parser."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as asked:  # for HTTP/2, by Java's clients with each first request
+            self._parser = _parser_for(_Rest(self))
+            return _framing(self._headers) + data[asked.args[0] :]
+        return b""
 
     def on_message_begin(self) -> None:
         self.in_head, self.is_between = True, False
@@ -85,16 +105,26 @@ class Reading:
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects = True
         self._headers.append((name, value))
+        if len(self._headers) > _MOST_HEADERS:
+            raise NoHttp(too_many_headers(_MOST_HEADERS))
 
     def on_headers_complete(self) -> None:
-        self.in_head, self._told = False, True
-        parser, url, headers = self._parser, httptools.parse_url(self._url), self._headers
+        self._told = True
+        self._hearer.hear_head(self._head())
+        self.in_head = False
+
+    def _head(self) -> Head:
+        """Raises NoHttp."""
+        parser, headers, version = self._parser, self._headers, self._parser.get_http_version()
+        path, query = _target(self._url)
+        if version not in _VERSIONS:
+            raise NoHttp
+        if version == "1.1" and [name for name, _ in headers].count(b"host") != 1:
+            raise NoHttp(NO_HOST)
         size_bytes = len(self._url) + sum([len(name) + len(value) + 4 for name, value in headers])
-        self._hearer.hear_head(
-            Head(
-                parser.get_method().decode(), parser.get_http_version(), unquote(url.path.decode("ascii")), url.path,
-                url.query or b"", headers, size_bytes, parser.should_keep_alive(), self._expects,
-            )
+        return Head(
+            parser.get_method().decode(), version, unquote(path.decode("ascii")), path, query, headers, size_bytes,
+            parser.should_keep_alive(), self._expects,
         )  # fmt: skip
 
     def on_body(self, body: bytes) -> None:
@@ -105,6 +135,15 @@ class Reading:
         if not self._parser.should_upgrade():  # else its body is still to come
             self.is_between, self._told = self._parser.should_keep_alive(), True
             self._hearer.hear_end()
+
+
+def _target(url: bytes) -> tuple[bytes, bytes]:
+    """Its path and query. One in absolute form may do without a path."""
+    try:
+        target = httptools.parse_url(url)
+    except httptools.HttpParserInvalidURLError as error:
+        raise NoHttp from error
+    return target.path or b"/", target.query or b""
 
 
 def _parser_for(listener: object) -> httptools.HttpRequestParser:

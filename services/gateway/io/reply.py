@@ -78,10 +78,15 @@ class Reply:
                 _log.error("an application left an answer unfinished")
                 await self._fail()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What is kept of it until its turn comes."""
+        return len(self._body) + (self._head.size_bytes if self._head is not None else 0)
+
     def hear(self, body: bytes) -> None:
         if not self.over:
             self._body += body
-            if len(self._body) > _MOST_WAITING:
+            if len(self._body) > _MOST_WAITING and self._head is None:
                 self._carrier.flow.pause_reading()
             self._bell.set()
 
@@ -96,7 +101,7 @@ class Reply:
         self._bell.set()
 
     async def receive(self) -> Message:
-        if self._expects and not self._carrier.transport.is_closing():
+        if self._expects and not self.line.gone and not self._carrier.transport.is_closing():
             self._carrier.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._expects = False
         if not self.line.gone and not self.over:
@@ -139,6 +144,8 @@ class Reply:
             await refuser(FAILED)({}, self.receive, self.send)
 
     def _begin(self, status: int, given: Iterable[tuple[bytes, bytes]]) -> None:
+        if self._expects and self.more_body:  # whoever was never asked for it may send something else in its place
+            self.keeps = False
         self._expects = False
         headers = [*self._carrier.server_state.default_headers, *given]
         self._is_silent = self._is_silent or status in _BODILESS
@@ -173,8 +180,6 @@ class Reply:
     def _end(self) -> None:
         self.over = True
         self._bell.set()
-        if not self.keeps:
-            self._carrier.transport.close()
         self._carrier.answered()
 
 

@@ -8,6 +8,7 @@ from services.gateway.core import refusal
 from services.gateway.core.refusal import Refusal
 
 NO_HTTP = refusal.bad_request("This is no HTTP request.", code="invalid_http")
+NO_HOST = refusal.bad_request("A request by HTTP/1.1 names its host, once.", code="invalid_http")
 FAILED = refusal.failed("The gateway failed at this request.", code="internal_error")
 
 
@@ -35,6 +36,11 @@ def too_many(most: int) -> Refusal:
 
 def head_too_large(largest_bytes: int) -> Refusal:
     message = f"The request line and headers are larger than {largest_bytes} bytes."
+    return refusal.bad_request(message, code="headers_too_large", status=431)
+
+
+def too_many_headers(most: int) -> Refusal:
+    message = f"The request has more than {most} headers."
     return refusal.bad_request(message, code="headers_too_large", status=431)
 
 

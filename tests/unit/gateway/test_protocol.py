@@ -6,112 +6,13 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator
-from typing import Any, cast
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
-from uvicorn import Config
-from uvicorn.server import ServerState
+from starlette.types import Receive, Scope, Send
 
 from services.gateway.io.connection_policy import ConnectionPolicy
-from services.gateway.io.line import line_of
-from services.gateway.io.protocol import PromptProtocol, prompt_protocol
 from services.gateway.io.reading import Head, Reading
-
-ASK = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
-LAST = ASK.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
-OLD = ASK.replace(b"HTTP/1.1", b"HTTP/1.0")
-IN_CHUNKS = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-
-
-class PaperSocket:
-    def setsockopt(self, *option: int) -> None:
-        pass
-
-    def getsockname(self) -> tuple[str, int]:
-        return ("127.0.0.1", 80)
-
-    getpeername = getsockname
-
-
-class PaperTransport:
-    """Of a connection, what was written; like uvloop's it takes nothing once it is lost."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.writes = 0
-        self.closed = self.lost = False
-        self._news = asyncio.Event()
-
-    def get_extra_info(self, name: str) -> Any:
-        return PaperSocket() if name == "socket" else None
-
-    def write(self, content: bytes) -> None:
-        if self.lost:
-            raise RuntimeError("the handle is closed")
-        self.written += content
-        self.writes += 1
-        self._news.set()
-
-    async def shows(self, mark: bytes, times: int = 1) -> None:
-        while self.written.count(mark) < times:
-            self._news.clear()
-            await self._news.wait()
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-
-class Mark:
-    """Lives as long as the request that it was put into."""
-
-
-class Answers:
-    """An application that answers when it is told to, and ends when its client has left."""
-
-    def __init__(self) -> None:
-        self.may_end: asyncio.Queue[None] = asyncio.Queue()
-        self.marks: list[weakref.ref[Mark]] = []
-        self.failures: list[Exception] = []
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["mark"] = mark = Mark()
-        self.marks.append(weakref.ref(mark))
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            line_of(scope).watch(lambda: self.may_end.put_nowait(None))
-            await self.may_end.get()
-            line_of(scope).unwatch()
-            await send({"type": "http.response.body", "body": b"end"})
-        except Exception as error:
-            self.failures.append(error)
-            raise
-
-
-class Connection:
-    def __init__(self, app: Any) -> None:
-        self.app = app
-        self.transport = PaperTransport()
-        config = Config(app, lifespan="off", ws="none", log_config=None, proxy_headers=False)
-        spoken = prompt_protocol(ConnectionPolicy(keep_alive_s=60.0))
-        self.protocol = cast(PromptProtocol, spoken(config, ServerState(), {}))
-        self.protocol.connection_made(cast(asyncio.Transport, self.transport))
-
-    def send(self, content: bytes) -> None:
-        self.protocol.data_received(content)
-
-    def lose(self, error: Exception | None = None) -> None:
-        self.transport.closed = self.transport.lost = True
-        self.protocol.connection_lost(error)
+from tests.unit.gateway.paper import ASK, IN_CHUNKS, LAST, OLD, Answers, Connection, answered, part, saying, start
 
 
 @pytest.fixture
@@ -124,10 +25,10 @@ async def connection() -> AsyncIterator[Connection]:
 
 async def test_requests_that_were_sent_ahead_are_answered_in_turn_and_forgotten(connection: Connection) -> None:
     connection.send(ASK)
-    for answered in range(5):
+    for before in range(5):
         connection.send(ASK)
         connection.app.may_end.put_nowait(None)
-        await connection.transport.shows(b"end", answered + 1)
+        await connection.transport.shows(b"end", before + 1)
     gc.collect()
     assert [mark() is None for mark in connection.app.marks[:5]] == [True] * 5
 
@@ -146,7 +47,7 @@ async def test_so_many_requests_may_be_sent_ahead_and_the_connection_ends_after_
         await asyncio.wait(running)
     assert connection.transport.written.count(b"end\r\n0\r\n\r\n") == 1 + most
     assert connection.transport.written.count(b"\r\nconnection: close\r\n") == 1
-    assert connection.transport.closed
+    assert connection.transport.over
 
 
 async def test_what_comes_behind_a_body_is_no_header_of_its_request() -> None:
@@ -165,10 +66,10 @@ async def test_what_comes_behind_a_body_is_bounded_as_a_head_is(connection: Conn
     connection.send(IN_CHUNKS + b"1\r\nx\r\n0\r\nx-large: ")
     for _ in range(64):
         connection.send(b"x" * 1_024)
-    assert not connection.transport.closed
+    assert not connection.transport.over
     connection.send(b"x")
     assert connection.transport.written.startswith(b"HTTP/1.1 431 ")
-    assert connection.transport.closed
+    assert connection.transport.over
 
 
 async def test_a_request_whose_body_is_no_http_has_one_answer() -> None:
@@ -181,7 +82,7 @@ async def test_to_the_rest_of_a_request_that_was_answered_nothing_is_said() -> N
     made = await answered(saying(start(), part(b"no")), IN_CHUNKS)
     before = made.transport.written
     made.send(b"no size\r\n")
-    assert (made.transport.written, made.transport.closed) == (before, True)
+    assert (made.transport.written, made.transport.over) == (before, True)
 
 
 async def test_an_answer_that_is_there_at_once_is_one_write() -> None:
@@ -213,7 +114,7 @@ async def test_what_is_no_request_puts_nothing_into_the_answer_before_it(connect
     begun = connection.transport.written
     connection.send(b"\x00\x01\r\n\r\n")
     assert connection.transport.written == begun
-    assert connection.transport.closed
+    assert connection.transport.over
 
 
 async def test_what_comes_after_the_last_request_does_not_cut_its_answer_off(connection: Connection) -> None:
@@ -250,32 +151,6 @@ async def test_a_stream_that_is_open_holds_nothing_of_what_was_asked(connection:
     await connection.transport.shows(b"200 OK")
     gc.collect()
     assert [each for each in gc.get_objects() if isinstance(each, Head | Reading)] == []
-
-
-def saying(*messages: Message, error: Exception | None = None) -> Any:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        for message in messages:
-            await send(message)
-        if error is not None:
-            raise error
-
-    return app
-
-
-def start(*headers: tuple[bytes, bytes], status: int = 200) -> Message:
-    return {"type": "http.response.start", "status": status, "headers": headers}
-
-
-def part(content: bytes, *, more: bool = False) -> Message:
-    return {"type": "http.response.body", "body": content, "more_body": more}
-
-
-async def answered(app: Any, asked: bytes = ASK) -> Connection:
-    """The connection, once the application has nothing more to say."""
-    made = Connection(app)
-    made.send(asked)
-    await asyncio.gather(*made.protocol.server_state.tasks)
-    return made
 
 
 async def test_an_application_that_fails_before_it_answers_is_answered_for() -> None:
