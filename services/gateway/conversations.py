@@ -42,9 +42,10 @@ class Conversations:
         return len(self._live) + len(self._waiting)
 
     def begin(self, conversation: Conversation) -> None:
-        self._desk.records.streams.inc()
+        """It is counted once it was asked, as everything that a replica need not wait for."""
         conversation.begin_span(self._desk)
         self._apply(conversation, self._route(conversation))
+        self._desk.records.streams.inc()
         self._desk.records.began(conversation.record)
 
     def leave(self, conversation: Conversation, reason: str) -> None:
@@ -157,15 +158,16 @@ class Conversations:
         return streams.chosen(stream, choice, desk.policies.streams, now_s)
 
     def _ask(self, conversation: Conversation, ask: Ask) -> None:
-        self._live[ask.bus_id] = conversation
-        self._desk.fleet.sends(ask.replica_id).sent(ask.bus_id, conversation.tokens)
-        conversation.record.asked(ask)
+        """Nobody answers within this call, so it leaves before it is noted."""
 
         def on_failed(why: Refusal) -> None:
             now_s, policy = self._desk.clock.now_s(), self._desk.policies.streams
             self._apply(conversation, failover.undelivered(conversation.stream, ask.bus_id, why, policy, now_s))
 
         self._desk.post.generate(conversation.request(ask, self._desk), ask.replica_id, on_failed)
+        self._live[ask.bus_id] = conversation
+        self._desk.fleet.sends(ask.replica_id).sent(ask.bus_id, conversation.tokens)
+        conversation.record.asked(ask)
 
     def _abandon(self, abandon: Abandon) -> None:
         self._live.pop(abandon.bus_id, None)
