@@ -21,8 +21,11 @@ class Detokenizer:
     cost of a token does not grow with the length of the answer.
     """
 
-    def __init__(self, decode: Decode) -> None:
+    def __init__(self, decode: Decode, alone_chars: dict[int, int] | None = None) -> None:
+        """`alone_chars`: how long the text of a token by itself is, to be filled and shared by all with this `decode`:
+        nearly every token is the only one in its delta, and would be decoded a second time for that."""
         self._decode = decode
+        self._alone_chars = {} if alone_chars is None else alone_chars
         self._window: list[int] = []
         self._sent = 0
         self._since_delta = 0
@@ -46,12 +49,20 @@ class Detokenizer:
         delta = text[self._sent :]
         if delta:
             self._keep_last(self._since_delta)
-            self._sent = len(self._decode(self._window))
+            self._sent = self._window_chars()
             self._since_delta = 0
         elif self._sent:
             self._window.pop()  # a control token: it has no text, and must not become the context of any
             self._since_delta -= 1
         return delta
+
+    def _window_chars(self) -> int:
+        if len(self._window) > 1:
+            return len(self._decode(self._window))
+        [token_id] = self._window
+        if (chars := self._alone_chars.get(token_id)) is None:
+            chars = self._alone_chars[token_id] = len(self._decode(self._window))
+        return chars
 
     def _give_up(self, text: str) -> str:
         """Bytes that are no text: send them as U+FFFD, but for the last, which may still begin a character."""

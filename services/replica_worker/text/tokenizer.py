@@ -28,6 +28,7 @@ class Tokenizer:
         self._template = template
         self._with_tools = with_tools or template
         self._bytes = TokenBytes(self._tokenizer)
+        self._alone_chars: dict[int, int] = {}
         self.vocabulary_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
@@ -84,7 +85,7 @@ class Tokenizer:
 
     def detokenizer(self) -> Detokenizer:
         """A fresh one for one request's answer."""
-        return Detokenizer(self.decode)
+        return Detokenizer(self.decode, self._alone_chars)
 
 
 def _ids(tokenizer: tokenizers.Tokenizer, text: str, *, adds: bool) -> list[int]:

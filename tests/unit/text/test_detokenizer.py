@@ -74,6 +74,21 @@ def test_a_token_costs_the_same_at_the_end_of_a_long_answer(tokenizer: Tokenizer
     assert longest <= 32
 
 
+def test_a_token_whose_length_is_known_is_decoded_once(tokenizer: Tokenizer) -> None:
+    decoded: list[Sequence[int]] = []
+
+    def decode(token_ids: Sequence[int]) -> str:
+        decoded.append([*token_ids])
+        return tokenizer.decode(token_ids)
+
+    token_ids, alone_chars = tokenizer.encode_text("abcabc"), dict[int, int]()
+    first = [Detokenizer(decode, alone_chars).push(token_id) for token_id in token_ids]
+    decoded.clear()
+    detokenizer = Detokenizer(decode, alone_chars)
+    assert "".join(detokenizer.push(token_id) for token_id in token_ids) == "".join(first) == "abcabc"
+    assert len(decoded) == len(token_ids)
+
+
 def sentencepiece_style() -> RawTokenizer:
     """Llama 2's kind: word starts are "▁", what is not in the vocabulary falls back to byte tokens, and the
     decoder strips the first space."""
