@@ -142,13 +142,14 @@ class Limits:
         self._company.heard(report.gateway_id, self._clock.now_s())
 
     async def turn(self) -> None:
-        """Give back what nobody used, keep what is used, and look whether the ledger is there again."""
+        """Give back what nobody used, keep what is used, and look whether the ledger is there again. One that has
+        forgotten everything is to hear of it from those as well whom nobody asks anything just now."""
         now_s = self._clock.now_s()
         self._allowances.gateways(self._company.count(now_s))
         names = self._allowances.names(now_s)
         if self._ledger is None:
             return
-        if self._reach.away:
+        if self._reach.away or names:
             await self._ask([self._allowances.greeting()])
         for first in range(0, len(names), _AT_ONCE):
             if self._reach.away:

@@ -182,6 +182,19 @@ async def test_a_killed_server_leaves_shares_and_comes_back_to_one_limit(
         assert sorted(both[0] + both[1]) == [200] * 5 + [429] * 15, "it was told of the twenty that it does not know"
 
 
+async def test_a_server_that_forgot_is_told_by_a_gateway_that_is_not_asked_any_more(valkey: ValkeyServer) -> None:
+    chosen = using(valkey.url)
+    async with gateway_world(says("hi"), settings=chosen) as world, two_gateways(world, chosen) as (first, second):
+        await limit(world, Limits(requests_per_min=5))
+        assert await first.statuses(5) == [200] * 5
+        async with Redis.from_url(valkey.url) as redis, asyncio.timeout(10):
+            await redis.flushall()
+            await world.clock.advance(TURN_S)
+            while not await redis.exists(keys("tenant acme")[1]):
+                pass
+        assert await second.statuses(3) == [429] * 3
+
+
 async def test_a_silent_server_holds_nobody_up(tmp_path: Path) -> None:
     """It takes connections and says nothing: each request waits a few ms, and then goes by the gateway's share."""
 
