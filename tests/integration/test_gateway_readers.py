@@ -41,6 +41,9 @@ class RawClient:
         await loop.sock_connect(self._connection, self._address)
         await loop.sock_sendall(self._connection, f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
 
+    async def send(self, content: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self._connection, content)
+
     async def begin_post(self) -> None:
         """A head that promises more than ever comes."""
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n"
@@ -73,11 +76,13 @@ async def begun(replica: ScriptedReplica) -> GenerateRequest:
     return request
 
 
+@pytest.mark.parametrize("ahead", [b"", b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n" * 2])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_c76_a_client_that_leaves_stops_its_generation(stream: bool) -> None:
+async def test_c76_a_client_that_leaves_stops_its_generation(stream: bool, ahead: bytes) -> None:
     async with gateway_world(None) as world, world.client() as probe:
         replica, client = world.replicas[0], RawClient(world)
         await client.post(stream=stream)
+        await client.send(ahead)
         request = await begun(replica)
         await replica.say(request, "one", " two", " three")
         if stream:

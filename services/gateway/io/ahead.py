@@ -11,7 +11,7 @@ def bounded(begun: Begun, most_ahead_bytes: int) -> Begun:
     """All that is sent ahead is read, or nobody would notice that the client has left; and so much of it is kept. The
     last that is whole is the last then."""
     ahead = begun[1:]
-    if not ahead or sum([reply.waiting_bytes for reply in ahead]) <= most_ahead_bytes:
+    if sum([reply.waiting_bytes for reply in ahead]) <= most_ahead_bytes:
         return begun
     kept = begun[:-1] if begun[-1].more_body else begun
     kept[-1].keeps = False

@@ -41,7 +41,8 @@ class Patience:
             due.cancel()
 
     def head_is_here(self) -> None:
-        self.more_is_here()
+        if self._more_due is not None:
+            self.more_is_here()
         due, self._head_due = self._head_due, None
         if due is not None:
             due.cancel()
@@ -50,11 +51,13 @@ class Patience:
         self.more_is_here()
         self.dropped_bytes = 0
 
-    def drop(self, size_bytes: int, *, is_answering: bool) -> None:
-        """Ends the connection when it is too much."""
+    def drop(self, size_bytes: int, *, is_answering: bool) -> bool:
+        """Whether it was too much, and the connection ends."""
         self.dropped_bytes += size_bytes
-        if self.dropped_bytes > self._policy.most_dropped_bytes:
-            (self._transport.abort if is_answering else self._transport.close)()
+        if self.dropped_bytes <= self._policy.most_dropped_bytes:
+            return False
+        (self._transport.abort if is_answering else self._transport.close)()
+        return True
 
     def part(self, *, is_read: bool) -> None:
         """Nothing more is said. A connection that is closed before all `is_read` is reset, and its client may lose what

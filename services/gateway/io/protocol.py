@@ -91,16 +91,18 @@ class PromptProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf or self._is_refused_rest:
-            self._patience.drop(len(data), is_answering=bool(self._begun))
+            if self._patience.drop(len(data), is_answering=bool(self._begun)) or self._is_deaf:
+                return
         else:
             self._patience.more_is_here()
-        if not self._is_deaf and not self.transport.is_closing():
-            self._read(data)
+        self._read(data)
 
     def _read(self, data: bytes) -> None:
         reading = self._reading = self._reading or Reading(self)
         try:
             reading.feed(data)
+            if reading.pending_bytes > self.policy.largest_head_bytes:  # of a head, or of headers behind a body
+                raise NoHttp(head_too_large(self.policy.largest_head_bytes))
         except NoHttp as error:
             self._turn_out(error.why)
         except Exception as error:
@@ -110,11 +112,9 @@ class PromptProtocol(asyncio.Protocol):
             self._has_read(reading)
 
     def _has_read(self, reading: Reading) -> None:
-        if reading.pending_bytes > self.policy.largest_head_bytes:  # of a head, or of headers behind a body
-            self._turn_out(head_too_large(self.policy.largest_head_bytes))
-            return
-        self._begun = bounded(self._begun, self.policy.most_ahead_bytes)
-        if self._is_deaf or reading.is_between:
+        if len(self._begun) > 1:
+            self._begun = bounded(self._begun, self.policy.most_ahead_bytes)
+        if reading.is_between or self._is_deaf:
             self._reading = None
         elif reading.in_head:
             self._patience.await_head(self._head_is_late)
@@ -166,7 +166,7 @@ class PromptProtocol(asyncio.Protocol):
     @property
     def _is_refused_rest(self) -> bool:
         """What comes belongs to a request that was answered before it was whole."""
-        return not self._begun and self._reading is not None and self._reading.in_body
+        return self._reading is not None and not self._begun and self._reading.in_body
 
     @property
     def _is_deaf(self) -> bool:

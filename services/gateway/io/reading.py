@@ -55,7 +55,8 @@ class Reading:
     next. `pending_bytes` came since there was a whole head, an end, or anything of a body: the parser may hold them."""
 
     __slots__ = (
-        "_expects", "_headers", "_hearer", "_parser", "_told", "_url", "in_head", "is_between", "pending_bytes",
+        "_expects", "_headers", "_hearer", "_hosts", "_parser", "_told", "_url", "in_head", "is_between",
+        "pending_bytes",
     )  # fmt: skip
 
     def __init__(self, hearer: Hearer) -> None:
@@ -93,7 +94,7 @@ class Reading:
 
     def on_message_begin(self) -> None:
         self.in_head, self.is_between = True, False
-        self._url, self._headers, self._expects = b"", [], False
+        self._url, self._headers, self._hosts, self._expects = b"", [], 0, False
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -102,7 +103,9 @@ class Reading:
         if not self.in_head:
             return  # it came behind the body, where whoever looked at the head did not see it
         name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"expect" and value.lower() == b"100-continue":
             self._expects = True
         self._headers.append((name, value))
         if len(self._headers) > _MOST_HEADERS:
@@ -119,7 +122,7 @@ class Reading:
         path, query = _target(self._url)
         if version not in _VERSIONS:
             raise NoHttp
-        if version == "1.1" and [name for name, _ in headers].count(b"host") != 1:
+        if version == "1.1" and self._hosts != 1:
             raise NoHttp(NO_HOST)
         size_bytes = len(self._url) + sum([len(name) + len(value) + 4 for name, value in headers])
         return Head(
