@@ -17,8 +17,8 @@ from shared.ttft_by_customer import TtftPolicy
 PREFIX = "LORAFLEET_GATEWAY_"
 _MOST_WORKERS = 64
 _POSITIVE = (
-    "largest_body_bytes", "body_idle_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s", "accept_s",
-    "first_token_s", "stall_s", "drain_s", "most_usage_records", "quarantine_first_s", "quarantine_most_s",
+    "largest_body_bytes", "body_idle_s", "body_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s",
+    "accept_s", "first_token_s", "stall_s", "drain_s", "most_usage_records", "quarantine_first_s", "quarantine_most_s",
     "objective_ttft_s", "limits_wait_s", "redis_timeout_s", "most_streams", "most_connections", "largest_head_bytes",
     "head_s", "keep_alive_s",
 )  # fmt: skip
@@ -27,7 +27,7 @@ _POSITIVE = (
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`port` 0 lets the system choose. `fresh_s`: a replica that says nothing for longer is lost.
     `most_waiting_bytes` bounds what is kept for a client that reads slowly, `body_idle_s` the wait for one
-    that stops in the middle of its request."""
+    that stops in the middle of its request, `body_s` that for all of it."""
 
     nats_url: str
     nats_user: str
@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Of several: the first one's, for its metrics and probes; those of the others are the next ones."""
     largest_body_bytes: int = 8 << 20
     body_idle_s: float = 30.0
+    body_s: float = 300.0
     most_waiting_bytes: int = 1 << 20
     most_streams: int = 10_000
     """Answers under way at once, those included for which nobody can be asked yet."""
@@ -120,7 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def body(self) -> BodyLimits:
-        return BodyLimits(largest_bytes=self.largest_body_bytes, idle_s=self.body_idle_s)
+        return BodyLimits(largest_bytes=self.largest_body_bytes, idle_s=self.body_idle_s, whole_s=self.body_s)
 
     @property
     def connections(self) -> ConnectionPolicy:

@@ -41,6 +41,13 @@ class RawClient:
         await loop.sock_connect(self._connection, self._address)
         await loop.sock_sendall(self._connection, f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
 
+    @property
+    def has_answer(self) -> bool:
+        try:
+            return bool(self._connection.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return False
+
     async def send(self, content: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(self._connection, content)
 
@@ -49,7 +56,7 @@ class RawClient:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n"
         loop = asyncio.get_running_loop()
         await loop.sock_connect(self._connection, self._address)
-        await loop.sock_sendall(self._connection, f"{head}content-length: 100\r\n\r\n{{".encode())
+        await loop.sock_sendall(self._connection, f"{head}content-length: 1000000\r\n\r\n{{".encode())
 
     async def read_to_end(self) -> bytes:
         heard = b""
@@ -136,6 +143,19 @@ async def test_a_body_that_never_becomes_whole_is_refused_and_its_connection_clo
         heard = await client.read_to_end()
         assert heard.startswith(b"HTTP/1.1 408 ")
         assert b'"code":"request_timeout"' in heard
+        client.leave()
+
+
+async def test_a_body_that_comes_too_slowly_is_refused_though_something_always_comes() -> None:
+    impatient = msgspec.structs.replace(SETTINGS, body_s=0.05)
+    async with gateway_world(settings=impatient) as world:
+        client = RawClient(world)
+        await client.begin_post()
+        while not client.has_answer:
+            await client.send(b" ")
+            await asyncio.sleep(0)
+        heard = await client.read_to_end()
+        assert heard.startswith(b"HTTP/1.1 408 ")
         client.leave()
 
 

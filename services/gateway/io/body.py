@@ -16,10 +16,11 @@ class ClientGone(Exception):
 
 
 class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """`idle_s`: how long a client may send nothing of a body that is not whole."""
+    """`idle_s`: how long a client may send nothing of a body that is not whole, which must be so after `whole_s`."""
 
     largest_bytes: int
     idle_s: float
+    whole_s: float
 
 
 async def read_body(
@@ -32,19 +33,26 @@ async def read_body(
     announced = headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limits.largest_bytes:
         return _too_large(limits.largest_bytes)
+    if is_here:
+        return await _whole(receive, limits.largest_bytes)
+    try:
+        async with asyncio.timeout(limits.whole_s):
+            return await _whole(lambda: _in_time(receive, limits.idle_s), limits.largest_bytes)
+    except TimeoutError:
+        return _too_slow(limits)
+
+
+async def _whole(receive: Receive, largest_bytes: int) -> bytes | Refusal:
     chunks: list[bytes] = []
     size_bytes = 0
     while True:
-        try:
-            message = await (receive() if is_here else _in_time(receive, limits.idle_s))
-        except TimeoutError:
-            return _too_slow(limits.idle_s)
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         chunk: bytes = message.get("body", b"")
         size_bytes += len(chunk)
-        if size_bytes > limits.largest_bytes:
-            return _too_large(limits.largest_bytes)
+        if size_bytes > largest_bytes:
+            return _too_large(largest_bytes)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
@@ -61,7 +69,8 @@ def _too_large(largest_bytes: int) -> Refusal:
     )  # fmt: skip
 
 
-def _too_slow(idle_s: float) -> Refusal:
+def _too_slow(limits: BodyLimits) -> Refusal:
     return bad_request(
-        f"Nothing of the request body came for {idle_s:g} s, and it is not whole.", code="request_timeout", status=408
+        f"Nothing of the request body came for {limits.idle_s:g} s, or it was not whole after {limits.whole_s:g} s.",
+        code="request_timeout", status=408,
     )  # fmt: skip
