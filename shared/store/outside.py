@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from io import FileIO
 from pathlib import Path
 
@@ -13,14 +13,21 @@ from shared.store.port import StoreUnavailable
 _CHUNK_BYTES = 1 << 20
 
 
+@contextmanager
+def opened(file: Path) -> Iterator[FileIO]:
+    """To be read within the context. Raises StoreUnavailable, also for an OSError within it."""
+    try:
+        with file.open("rb", buffering=0) as found:
+            yield found
+    except OSError as error:
+        raise _unavailable(file, error) from error
+
+
 @asynccontextmanager
 async def chunks(file: Path) -> AsyncIterator[AsyncIterator[bytes]]:
     """What is in it; it is closed with the context, however far it was read. Raises StoreUnavailable."""
-    try:
-        with file.open("rb", buffering=0) as opened:
-            yield _read(opened)
-    except OSError as error:
-        raise _unavailable(file, error) from error
+    with opened(file) as found:
+        yield _read(found)
 
 
 async def _read(opened: FileIO) -> AsyncIterator[bytes]:

@@ -87,21 +87,19 @@ class S3Store:
         Parts that nobody takes back, as after a kill, stay invisible until they are pruned.
         After StoreUnavailable the whole object may be visible all the same, if only the last answer was lost.
         """
-        upload = Upload(self._client, self._place(key))
-        try:
+        async with self._uploading(key) as upload:
             async for chunk in chunks:
                 if await self._in_thread(partial(upload.add, chunk)):
                     await self._ask(upload.send_part, key)
             return await self._ask(partial(upload.finish, digest), key)
-        except BaseException:
-            with contextlib.suppress(*FAILURES):
-                await asyncio.shield(self._in_thread(upload.abort))
-            raise
 
     async def adopt(self, key: str, file: Path, digest: str) -> int:
         """See ObjectStore."""
-        async with outside.chunks(file) as chunks:
-            size_bytes = await self.put(key, chunks, digest)
+        with outside.opened(file) as opened:
+            async with self._uploading(key) as upload:
+                while await self._in_thread(partial(upload.fill, opened)):
+                    await self._ask(upload.send_part, key)
+                size_bytes = await self._ask(partial(upload.finish, digest), key)
         await outside.forget(file)
         return size_bytes
 
@@ -146,6 +144,17 @@ class S3Store:
     async def prune(self, folder: str, before_s: float) -> int:
         """See ObjectStore. What counts is when a put began; small ones leave nothing."""
         return await self._ask(partial(abort_begun, self._client, self._place(folder), before_s), folder)
+
+    @contextlib.asynccontextmanager
+    async def _uploading(self, key: str) -> AsyncIterator[Upload]:
+        """Parts of one that does not come to its end are taken back."""
+        upload = Upload(self._client, self._place(key))
+        try:
+            yield upload
+        except BaseException:
+            with contextlib.suppress(*FAILURES):
+                await asyncio.shield(self._in_thread(upload.abort))
+            raise
 
     def _looked_at(self, one: dict[str, Any]) -> Listed:
         key = str(one["Key"]).removeprefix(self._prefix)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Mapping
+from io import FileIO
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -26,6 +28,7 @@ class Upload:
         self._place = place
         self._hash = hashlib.sha256()
         self._size_bytes = 0
+        # Sent as it is: bytes would be a file to botocore, which is read in pieces and asks the server before it sends.
         self._buffer = bytearray()
         self._upload_id: str | None = None
         self._parts: list[dict[str, Any]] = []
@@ -40,6 +43,16 @@ class Upload:
             self._buffer += chunk
             return len(self._buffer) >= PART_BYTES
 
+    def fill(self, file: FileIO) -> bool:
+        """As `add`, with the next of a file, as much as a part takes. Raises OSError."""
+        with self._turn:
+            left_bytes = os.fstat(file.fileno()).st_size - file.tell()
+            self._buffer = bytearray(min(max(left_bytes, 0), PART_BYTES))
+            del self._buffer[file.readinto(self._buffer) :]
+            self._hash.update(self._buffer)
+            self._size_bytes += len(self._buffer)
+            return len(self._buffer) == PART_BYTES
+
     def send_part(self) -> None:
         with self._turn:
             self._send_part()
@@ -50,7 +63,7 @@ class Upload:
             if (found := self._hash.hexdigest()) != digest:
                 raise DigestMismatch(f"the SHA-256 of the bytes is {found}, not {digest}")
             if self._upload_id is None:
-                self._client.put_object(**self._place, Body=bytes(self._buffer))
+                self._client.put_object(**self._place, Body=self._buffer)
             else:
                 if self._buffer:
                     self._send_part()
@@ -67,11 +80,9 @@ class Upload:
         if self._upload_id is None:
             self._upload_id = told(self._client.create_multipart_upload(**self._place), "UploadId")
         number = len(self._parts) + 1
-        answer = self._client.upload_part(
-            **self._place, UploadId=self._upload_id, PartNumber=number, Body=bytes(self._buffer)
-        )
+        answer = self._client.upload_part(**self._place, UploadId=self._upload_id, PartNumber=number, Body=self._buffer)
         self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
-        self._buffer.clear()
+        self._buffer = bytearray()
 
     def _complete(self, upload_id: str) -> None:
         again, self._completing = self._completing, True

@@ -16,7 +16,7 @@ from shared.messages.identity import AdapterKey
 from shared.messages.reports import TIERS
 
 PLACED_STATUSES = ("verified", "evaluating", "active")
-"""From "verified" on, so that the evaluation meets a warm adapter."""
+"""Those whose records are wanted: until its evaluation begins, one that is verified is not."""
 
 _TIER_ORDER = {tier: order for order, tier in enumerate(TIERS)}
 

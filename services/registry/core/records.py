@@ -195,7 +195,8 @@ def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
         alpha_pattern=applied.alpha_pattern,
         fingerprint=adapter.fingerprint,
         effects=adapter.effects,
-        wanted=adapter.wanted or adapter.pinned,
+        # In line for its evaluation it lies in no replica's way: a batch would be read back while it comes in.
+        wanted=(adapter.wanted or adapter.pinned) and adapter.status != "verified",
         pinned=adapter.pinned,
     )
 

@@ -21,10 +21,14 @@ from shared.messages.operations import Evaluation
 
 _ANNOUNCED = AdapterRegistered.__struct_fields__
 _OF_A_MOVE = ("state", "reason", "at_s", "actor")
-# Made once: what they are compiled to is then found again, for one row and for many.
+# Made once: what they are compiled to, and what their rows look like, is then found again, for one row and for many.
 _ADD = insert(ADAPTERS)
 _CHANGE = update(ADAPTERS).where(ADAPTERS.c.adapter_id == bindparam("changed_id"))
 _REMEMBER = insert(ADAPTER_STATES)
+_FIND = select(ADAPTERS).where(ADAPTERS.c.adapter_id == bindparam("sought_id"))
+_FIND_TO_CHANGE = _FIND.with_for_update()
+_AMONG = select(ADAPTERS).where(ADAPTERS.c.adapter_id.in_(bindparam("sought_ids", expanding=True)))
+_AMONG_TO_CHANGE = _AMONG.with_for_update()
 
 Moved = tuple[StoredAdapter, Move]
 """An adapter as it is now, and how it came there."""
@@ -41,8 +45,7 @@ class AdapterFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find(connection: AsyncConnection, adapter_id: str, *, to_change: bool = False) -> StoredAdapter | None:
     """With `to_change` nobody else changes it before this transaction ends."""
-    query = select(ADAPTERS).where(ADAPTERS.c.adapter_id == adapter_id)
-    row = (await connection.execute(query.with_for_update() if to_change else query)).first()
+    row = (await connection.execute(_FIND_TO_CHANGE if to_change else _FIND, {"sought_id": adapter_id})).first()
     return None if row is None else _adapter(row)
 
 
@@ -68,8 +71,8 @@ async def among(
 ) -> dict[str, StoredAdapter]:
     """Those of these ids that there are; as many ids as one statement takes. With `to_change` nobody else changes
     them before this transaction ends."""
-    query = select(ADAPTERS).where(ADAPTERS.c.adapter_id.in_(adapter_ids))
-    rows = await connection.execute(query.with_for_update() if to_change else query)
+    query = _AMONG_TO_CHANGE if to_change else _AMONG
+    rows = await connection.execute(query, {"sought_ids": list(adapter_ids)})
     return {adapter.adapter_id: adapter for adapter in map(_adapter, rows)}
 
 

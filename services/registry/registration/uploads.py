@@ -152,22 +152,28 @@ class Uploads:
 
 async def _fill(draft: Draft, chunks: AsyncIterator[bytes]) -> bytes:
     """What is left at the end if nothing came before it; all else is in the draft, also when `chunks` raises."""
-    waiting = bytearray()
+    waiting, waiting_bytes = list[bytes](), 0
     try:
         async for chunk in chunks:
-            waiting += chunk
-            if len(waiting) >= PART_BYTES:
-                await asyncio.to_thread(draft.append, waiting)
-                waiting = bytearray()
+            waiting.append(chunk)
+            waiting_bytes += len(chunk)
+            if waiting_bytes >= PART_BYTES:
+                await asyncio.to_thread(_append, draft, waiting)
+                waiting, waiting_bytes = [], 0
     except StoreUnavailable:
         raise
     except Exception:
-        await asyncio.to_thread(draft.append, waiting)
+        await asyncio.to_thread(_append, draft, waiting)
         raise
     if draft.size_bytes:
-        await asyncio.to_thread(draft.append, waiting)
+        await asyncio.to_thread(_append, draft, waiting)
         return b""
-    return bytes(waiting)
+    return b"".join(waiting)
+
+
+def _append(draft: Draft, pieces: list[bytes]) -> None:
+    """Joined once: a buffer that grows with every piece is copied as often."""
+    draft.append(b"".join(pieces))
 
 
 async def _whole(piece: bytes) -> AsyncIterator[bytes]:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from services.registry.core.records import adapter_record
 from services.registry.precedence import Precedence
 from tests.support.held_replica import HeldReplica
 from tests.support.registry_place import Place
@@ -49,6 +50,7 @@ async def test_in_a_batch_one_evaluation_is_under_way_and_after_it_all_of_them(p
             await here.reached("v0", "evaluating")
             assert [await here.status(f"v{number}") for number in (1, 2)] == ["verified"] * 2
             assert len(replica.asked) == 1
+            assert [await is_wanted(here, f"v{number}") for number in range(3)] == [True, False, False]
         await eventually(lambda: all_asked(replica, 3))
         replica.may.set()
         for number in range(3):
@@ -71,6 +73,13 @@ async def test_a_batch_that_does_not_end_lets_every_adapter_be_evaluated(place: 
 async def registered(here: World, count: int) -> None:
     for number in range(count):
         await here.post(here.announce(f"v{number}", seed=number))
+
+
+async def is_wanted(here: World, adapter_id: str) -> bool:
+    """Whether replicas are to hold it, and so fetch it."""
+    adapter = await here.registry.adapters.find(adapter_id)
+    assert adapter is not None
+    return adapter_record(adapter).wanted
 
 
 async def all_asked(replica: HeldReplica, count: int) -> bool:

@@ -49,18 +49,19 @@ async def test_the_bytes_of_an_upload_cross_the_link_to_the_store_once(
     tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And none of them comes back: what was learnt of them on their way here is enough."""
-    put, file, sent = S3Store.put, file_of(Recipe()), list[str]()
+    adopt, file, sent = S3Store.adopt, file_of(Recipe()), list[str]()
     path = f"/internal/uploads/{hashlib.sha256(file).hexdigest()}"
 
-    async def noted(store: S3Store, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
+    async def noted(store: S3Store, key: str, draft: Path, digest: str) -> int:
         sent.append(key)
-        return await put(store, key, chunks, digest)
+        return await adopt(store, key, draft, digest)
 
     async def half() -> AsyncIterator[bytes]:
         yield file[:100]
         raise ClientDisconnect
 
-    monkeypatch.setattr(S3Store, "put", noted)
+    monkeypatch.setattr(S3Store, "adopt", noted)
+    monkeypatch.setattr(S3Store, "put", None)
     monkeypatch.setattr(S3Store, "read", None)
     async with place(tmp_path).registry(**said(bucket)) as here:
         await here.prepare()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +109,18 @@ async def test_an_upload_that_was_given_no_name_is_begun_again() -> None:
     names = [name for name, _ in client.asked]
     assert names == [*["create_multipart_upload"] * 2, *["upload_part"] * 2, "complete_multipart_upload"]
     assert [said["PartNumber"] for name, said in client.asked if name == "upload_part"] == [1, 2]
+
+
+async def test_a_file_is_sent_in_parts_as_it_is(tmp_path: Path) -> None:
+    """Bytes would be a file to botocore: it waits for a word of the server's, and reads and sends them in pieces."""
+    content = os.urandom(9 << 20)
+    (tmp_path / "draft").write_bytes(content)
+    client = Client({"UploadId": "u"}, {"ETag": '"p"'}, {"ETag": '"p"'}, {"ETag": '"whole"'})
+    assert await store(client).adopt(KEY, tmp_path / "draft", digest_of(content)) == len(content)
+    parts = [said["Body"] for name, said in client.asked if name == "upload_part"]
+    assert b"".join(parts) == content
+    assert {type(part) for part in parts} == {bytearray}
+    assert not (tmp_path / "draft").exists()
 
 
 async def test_a_read_that_is_given_up_closes_its_connection() -> None:
