@@ -89,8 +89,8 @@ async def test_c76_a_client_that_leaves_stops_its_generation(stream: bool, ahead
     async with gateway_world(None) as world, world.client() as probe:
         replica, client = world.replicas[0], RawClient(world)
         await client.post(stream=stream)
-        await client.send(ahead)
         request = await begun(replica)
+        await client.send(ahead)
         await replica.say(request, "one", " two", " three")
         if stream:
             await client.read_until(b" three")
