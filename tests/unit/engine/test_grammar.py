@@ -146,6 +146,10 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "a constant by reference": ({"$ref": "#/$defs", "$defs": {"const": "x" * 2_049}}, "no text in a JSON schema"),
     "remainders": ({"items": {"type": "integer", "multipleOf": 99_991}}, "a multipleOf in a JSON schema"),
     "fractions": ({"type": "number", "multipleOf": 99.991}, "multipleOf in a JSON schema"),
+    "remainders at once": (
+        {"allOf": [{"type": "integer", "multipleOf": each} for each in (7, 11, 13, 17, 19, 23, 29)]},
+        "all multipleOf in a JSON schema",
+    ),
     "patterns": ({"patternProperties": {f"^[a-z]*{at}$": {} for at in range(65)}}, "at most 64 patternProperties"),
     "products": (
         {"allOf": [{"anyOf": [{"properties": {f"{i}{j}": {"type": "null"}}} for j in range(6)]} for i in range(9)]},
