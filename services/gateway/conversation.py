@@ -24,6 +24,8 @@ from shared.runtime.clock import Clock
 from shared.runtime.tracing import NO_SPAN, NO_TRACER, Span, Tracer
 
 _NOT_STREAMING = -1
+_LEAST_OBJECTIVE_S = 0.001
+"""None would mean that any wait will do."""
 _salt_of = lru_cache(4_096)(key_of)
 """Of a tenant."""
 
@@ -132,10 +134,17 @@ class Conversation:
             produced_text_chars=self.transcript.text_chars,
             attempt=ask.attempt,
             deadline_s=min(left_s, deadline.left_s(self.stream, now_s)),
-            objective_s=policies.objective_s if self.part.first and not self.stream.shown else 0.0,
+            objective_s=self._objective_s(policies.objective_s, ask, now_s),
             cache_salt=_salt_of(target.tenant_id),
             traceparent=self.span.traceparent,
         )
+
+    def _objective_s(self, objective_s: float, ask: Ask, now_s: float) -> float:
+        """What is left of it for this replica: whoever waited in vain at another one does not begin anew."""
+        if not objective_s or not self.part.first or self.stream.shown:
+            return 0.0
+        waited_s = now_s - self.stream.began_s if ask.attempt else 0.0
+        return max(objective_s - waited_s, _LEAST_OBJECTIVE_S)
 
     def begin_span(self, desk: Desk) -> None:
         self.span = desk.tracer.begin("gateway request", self.wish.traceparent, desk.clock.wall_s())

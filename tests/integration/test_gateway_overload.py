@@ -56,6 +56,21 @@ async def test_replicas_are_told_within_what_a_first_token_is_wanted(shed: bool,
         assert asked == [objective_s, 0.0, 0.0], "the other answers wait: there may be more of them than rows"
 
 
+@pytest.mark.parametrize(("waited_s", "left_s"), [(0.4, 0.6), (1.9, 0.001)])
+async def test_what_was_waited_at_one_replica_is_gone_from_the_objective_at_the_next(
+    waited_s: float, left_s: float
+) -> None:
+    async def waits(replica: ScriptedReplica, request: GenerateRequest) -> None:
+        await replica.queue(request)
+        await world.clock.advance(waited_s)
+        await replica.refuse(request, "overloaded", elsewhere=True, after_s=1.0)
+
+    async with gateway_world(waits, busy_for(1.0)) as world, world.client() as client:
+        assert (await client.post(PATH, json=body())).status_code == 503
+        first, second = [await replica.asked.get() for replica in world.replicas]
+        assert (first.objective_s, second.objective_s) == (1.0, pytest.approx(left_s))
+
+
 async def test_a_stream_that_goes_on_elsewhere_is_not_turned_away_for_want_of_time() -> None:
     async def dies(replica: ScriptedReplica, request: GenerateRequest) -> None:
         await replica.queue(request)

@@ -18,6 +18,9 @@ LEAST_WAIT = 0.25
 """A wait of so much of the objective is never too long, however slow first tokens are here."""
 
 
+_BUSY = {"row": "All rows are taken", "prompts": "Other prompts are computed first"}
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """`code` is one of generation.REFUSALS; `reason` is the sentence that the client reads; `about` the field of the
     request that is at fault, if one is."""
@@ -93,7 +96,7 @@ def given_up(objective_s: float, waited_s: float, free_rows: int, retry_s: float
     meanwhile would be late as well."""
     if not objective_s or free_rows > 0 or waited_s < PATIENCE * objective_s:
         return None
-    reason = f"All rows were taken for {waited_s:.1f} s, and it was not the turn of this request."
+    reason = "All rows are taken, and this request has waited too long for one."
     retry_s = min(LONGEST_RETRY_S, max(1.0, retry_s))
     return Refusal(code="overloaded", elsewhere=True, reason=reason, retry_after_s=retry_s)
 
@@ -101,13 +104,13 @@ def given_up(objective_s: float, waited_s: float, free_rows: int, retry_s: float
 def _if_late(request: GenerateRequest, forecast: Forecast, comers_wait_s: float) -> Refusal | None:
     """Whoever waits longer than it may is better told so at once: its row is then for somebody in time."""
     retry_s = min(LONGEST_RETRY_S, max(1.0, forecast.mean_s + comers_wait_s))
-    turn = f"All rows are taken: the turn of this request would come in about {forecast.mean_s:.1f} s"
+    turn = f"{_BUSY[forecast.awaits]}: the turn of this request would come in about {forecast.mean_s:.1f} s"
     if forecast.mean_s + forecast.first_token_s > request.deadline_s:
         reason = f"{turn}, and {request.deadline_s:.1f} s are left until its deadline."
         return Refusal(code="deadline", elsewhere=True, reason=reason, retry_after_s=retry_s)
     objective_s = request.objective_s
     longest_s = max(objective_s - forecast.first_token_s, LEAST_WAIT * objective_s)
     if objective_s and forecast.late_s > longest_s:
-        reason = f"{turn}, too late for a first token within {objective_s:g} s."
+        reason = f"{turn}, too late for a first token in time."
         return Refusal(code="overloaded", elsewhere=True, reason=reason, retry_after_s=retry_s)
     return None

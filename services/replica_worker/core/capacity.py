@@ -111,6 +111,8 @@ class Capacity:
     would have taken; but not the first step after a rest, of which nobody knows when it began."""
 
     _time: StepTime = field(default_factory=StepTime)
+    _as_they_come: StepTime = field(default_factory=StepTime)
+    """Of all steps, with the prompts that are computed in them."""
     _prompts: PromptTime = field(default_factory=PromptTime)
     _going_on: frozenset[str] = field(default_factory=frozenset)
     _rests: bool = True
@@ -123,6 +125,8 @@ class Capacity:
         decoded_only = tokens.keys() <= self._going_on and running <= len(going_on)
         steps, passed_s = max(tokens.values(), default=0), now_s - self._at_s
         prompt_s = 0.0
+        if not self._rests and tokens and passed_s > 0:
+            self._as_they_come = self._as_they_come.after(len(tokens), passed_s / steps)
         if decoded_only and steps and passed_s > 0:
             self._time = self._time.after(len(tokens), passed_s / steps)
         elif not self._rests:
@@ -136,5 +140,13 @@ class Capacity:
         return self._time.tokens_per_s(max_rows, self._prompts.s_per_token)
 
     def measured_tokens_per_s(self, max_rows: int) -> float:
-        """The same, but 0 while it would be no more than a guess from a few rows."""
-        return self.tokens_per_s(max_rows) if self._time.has_seen(max_rows) else 0.0
+        """The same, but 0 while it would be no more than a guess from a few rows. A full replica that computes prompts
+        all the time has no step without: then it is what its steps give as they come."""
+        return measured_tokens_per_s(self._time, self._as_they_come, self._prompts, max_rows)
+
+
+def measured_tokens_per_s(time: StepTime, as_they_come: StepTime, prompts: PromptTime, max_rows: int) -> float:
+    """By the steps that only decoded, and without enough of those by all; 0: neither says anything of so many rows."""
+    if time.has_seen(max_rows) and (found := time.tokens_per_s(max_rows, prompts.s_per_token)):
+        return found
+    return as_they_come.tokens_per_s(max_rows) if as_they_come.has_seen(max_rows) else 0.0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
+
+from .prompt_line import PromptLine
 
 _KEPT = 0.97
 """How much of what is known is still believed after one more answer: some thirty of them count."""
@@ -24,6 +26,12 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     late_s: float
     first_token_s: float
     row_s: float
+    awaits: str = "row"
+    """Or "prompts": what it waits for longer."""
+
+    @property
+    def in_time_s(self) -> float:
+        return self.late_s + self.first_token_s
 
 
 @dataclass
@@ -35,9 +43,13 @@ class RowPace:
     _longest: float = 0.0
     _firsts: float = 0.0
     _first_s: float = 0.0
+    _line: PromptLine = field(default_factory=PromptLine)
 
-    def began(self, first_token_s: float) -> None:
-        """So long after it was given its row an answer had its first token."""
+    def began(self, first_token_s: float, ahead: int | None = None) -> None:
+        """So long after it was given its row an answer had its first token, behind the prompts of so many others; None:
+        it waited for a row as well, in the engine."""
+        if ahead is not None:
+            self._line = self._line.after(ahead, first_token_s)
         self._firsts = _KEPT * self._firsts + 1.0
         self._first_s = _KEPT * self._first_s + first_token_s
 
@@ -46,6 +58,17 @@ class RowPace:
         self._answers = _KEPT * self._answers + 1.0
         self._tokens = _KEPT * self._tokens + tokens
         self._longest = max(_KEPT * self._longest, tokens)
+
+    def foresee(self, row: Forecast | None, prompts: int) -> Forecast | None:
+        """Of a request that waits for what `row` says, if for any, and for so many prompts before its own, whichever
+        takes longer: rows become free while prompts are computed."""
+        line = self._line.wait(prompts)
+        if line is None:
+            return row
+        found = Forecast(
+            mean_s=line.mean_s, late_s=line.late_s, first_token_s=line.alone_s, row_s=line.prompt_s, awaits="prompts"
+        )
+        return found if row is None or found.in_time_s > row.in_time_s else row
 
     def forecast(self, before: int, free_rows: int, max_rows: int, tokens_per_s: float) -> Forecast | None:
         """`before` requests have their rows first; `tokens_per_s` is what all rows produce together, 0 if that is

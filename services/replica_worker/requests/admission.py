@@ -78,10 +78,14 @@ class Admission:
         return given_up(running.request.objective_s, waited_s, self._dispatcher.free_rows, retry_s)
 
     def _forecast(self, running: Running, waiting: int, others: Iterable[Running]) -> Forecast | None:
-        free_rows = self._dispatcher.free_rows
-        if waiting < free_rows:
+        free_rows, prompts = self._dispatcher.free_rows, self._dispatcher.prompts
+        if waiting < free_rows and not prompts:
             return None
         before = self._dispatcher.before(running.request.tenant_id, others)
+        row = self._row(before, free_rows) if waiting >= free_rows else None
+        return self._by.row_pace.foresee(row, prompts + before)
+
+    def _row(self, before: int, free_rows: int) -> Forecast | None:
         max_rows = self._by.max_rows
         tokens_per_s = self._by.capacity.measured_tokens_per_s(max_rows)
         return self._by.row_pace.forecast(before, free_rows, max_rows, tokens_per_s)

@@ -44,5 +44,5 @@ class Counting:
         if running.first_token_at_s is None and tokens:
             running.first_token_at_s = now_s = self._by.clock.now_s()
             if running.turn_at_s is not None:
-                self._by.row_pace.began(now_s - running.turn_at_s)
+                self._by.row_pace.began(now_s - running.turn_at_s, running.ahead)
             self._by.meters.first_token_s.labels(running.tier).observe(now_s - running.arrived_at_s)

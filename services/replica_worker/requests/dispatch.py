@@ -62,6 +62,11 @@ class Dispatcher:
         """Below zero if there are requests in the engine that wait for a row there."""
         return self._by.max_rows - len(self._handed)
 
+    @property
+    def prompts(self) -> int:
+        """Those in the engine that have had no first token yet."""
+        return self._handed.without_token
+
     def before(self, tenant_id: str, others: Iterable[Running]) -> int:
         """How many of the others, of those that want nothing but a row, have it before one more of this customer.
         Who waits for an adapter to come takes no row meanwhile."""
@@ -172,6 +177,8 @@ class Dispatcher:
         running = ticket.running
         if ticket.record is not None:
             running.reference = self._by.loader.take(ticket.record)
+        if running.turn_at_s is None and self.free_rows > 0:
+            running.ahead = self.prompts
         self._handed.add(ticket)
         now_s = self._by.clock.now_s()
         running.turn_at_s = running.turn_at_s or now_s

@@ -23,6 +23,11 @@ class Handed:
     def add(self, ticket: Ticket) -> None:
         self._tickets[ticket.running] = ticket
 
+    @property
+    def without_token(self) -> int:
+        """How many have had no first token yet."""
+        return sum([running.first_token_at_s is None for running in self._tickets])
+
     def take(self, running: Running) -> None:
         """Idempotent."""
         self._tickets.pop(running, None)

@@ -36,6 +36,8 @@ class Running:
     """When nothing was left to be done for it before its turn."""
     turn_at_s: float | None = None
     """When it was first given its turn."""
+    ahead: int | None = None
+    """How many had no first token yet then; None: no row was free for it either."""
     first_token_at_s: float | None = None
     prompt_token_ids: list[int] = field(default_factory=list, repr=False)
     answer_tokens_limit: int = 0

@@ -166,3 +166,19 @@ def test_a_replica_of_fleet_a_reports_640_tokens_a_second(
             return [before, one.replica.reporter.report().capacity_tokens_per_s]
 
     assert run_virtually(reported()) == [0.0, pytest.approx(640.0, rel=0.05)]
+
+
+def test_a_full_replica_whose_steps_all_hold_prompts_knows_its_pace() -> None:
+    batch = Batch(0.05, 0.0)
+    batch.step(ROWS, prompts=ROWS)
+    for _ in range(60):
+        batch.step(ROWS, prompts=2, prompt_s=0.15)
+    assert batch.tokens_per_s == 0.0, "no step tells what a token alone takes"
+    assert batch.capacity.measured_tokens_per_s(ROWS) == pytest.approx(ROWS / 0.35, rel=0.05)
+
+
+def test_steps_with_prompts_and_few_rows_are_no_measure_of_many() -> None:
+    batch = Batch(0.05, 0.0)
+    for _ in range(60):
+        batch.step(2, prompts=1, prompt_s=0.15)
+    assert batch.capacity.measured_tokens_per_s(ROWS) == 0.0

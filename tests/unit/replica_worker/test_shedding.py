@@ -230,3 +230,26 @@ async def test_who_was_let_in_and_waits_in_vain_is_sent_away(two_rows: Rig, engi
     engine.go()
     await two_rows.caller.wait(lambda: all(each.over for each in running))
     assert not any(each.refused for each in running), "who has a row keeps it"
+
+
+async def test_prompts_in_the_engine_are_counted_for_who_comes_behind_them(
+    tmp_path: Path, model_folder: Path, engine: UnrulyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four rows: whoever had none at first is no measure of prompts."""
+    before: list[int] = []
+    ahead: list[int | None] = []
+    monkeypatch.setattr(RowPace, "foresee", lambda pace, row, prompts: before.append(prompts))
+    monkeypatch.setattr(RowPace, "began", lambda pace, first_token_s, behind: ahead.append(behind))
+    async with rig(tmp_path, model_folder, engine=engine, max_rows=4) as built:
+        engine.hold()
+        running = [await built.caller.send(built.request(f"r{at}")) for at in range(4)]
+        await built.caller.wait(lambda: all(each.accepted for each in running))
+        running.append(await built.caller.send(built.request("waits")))
+        await built.until(lambda: built.replica.generation.waiting == 1)
+        engine.go()
+        await built.caller.wait(lambda: all(each.over for each in running))
+        await built.caller.run(built.request("later"))
+        await built.settled()
+        built.assert_sound()
+    assert before[-1] == 4
+    assert sorted(each for each in ahead if each is not None)[-1] == 3
