@@ -115,7 +115,7 @@ def tick(stream: Stream, policy: StreamPolicy, now_s: float) -> Step:
     if stream.phase not in (Phase.CHOOSING, Phase.DONE) and not deadline.left_s(stream, now_s):
         return fail(stream, deadline.timed_out(stream), tell=True)
     if stream.phase is not Phase.STREAMING and now_s - stream.began_s > policy.first_token_s:
-        late = refusal.unavailable(f"No token came within {policy.first_token_s:g} s.", code="deadline")
+        late = refusal.unavailable(f"No token came within {policy.first_token_s:g} s.", code="no_token_in_time")
         return fail(stream, late, tell=True)
     if (trouble := _overdue(stream, policy, now_s - stream.since_s)) is not None:
         return (silent if trouble.cause == SILENT else elsewhere)(stream, trouble, policy, now_s)

@@ -11,14 +11,20 @@ from shared.messages.usage import UsageRecord
 
 FAULTLESS = (
     "stop", "length", "cancelled", "client_left", "slow_reader", "context_length_exceeded", "invalid_request",
-    "request_too_large", "not_ready", "shutting_down", "unavailable",
+    "request_too_large", "not_ready", "shutting_down", "unavailable", "deadline_exceeded", "other_choice_failed",
 )  # fmt: skip
-"""Outcomes that say nothing against the version: it answered, the client ended it or asked for what cannot be, or
-the gateway was starting, stopping or out of touch. Every other outcome is an error."""
+"""Outcomes that say nothing against the version: it answered, the client ended it, was in a greater hurry or asked for
+what cannot be, the gateway was starting, stopping or out of touch, or the error is counted with another answer to the
+same request. Every other outcome is an error."""
 
-OF_THE_FLEET = ("overloaded", "draining", "no_replica")
-"""Outcomes that the version had no part in: replicas were full, leaving or none. They are errors in sums, but a
-guard counts them as no request at all: it judges the version, and a busy hour would take back a good one."""
+OF_THE_FLEET = ("overloaded", "deadline", "draining", "no_replica", "other_choice_failed")
+"""Outcomes that the version had no part in: replicas were full, or too full for the client's deadline, leaving or none,
+or another answer failed. But for the last they are errors in sums; a guard counts them as no request at all: it judges
+the version, and a busy hour would take back a good one."""
+
+OUT_OF_TIME = "deadline_exceeded"
+"""The client's own time was over. No error, and yet a version that is slow shows in it: without a first token, the
+whole of that time went by before one."""
 
 WINDOW_S = 60.0
 DAY_S = 86_400.0

@@ -82,6 +82,29 @@ async def test_recent_usage_is_the_versions_own_and_takes_the_95th_percentile(
         assert await usage_rows.recent(connection, "v3", 0.0) == RecentUsage(requests=0, errors=0, ttft_p95_ms=None)
 
 
+async def test_a_clients_own_deadline_is_no_error_and_still_shows_a_version_that_is_slow(database: Database) -> None:
+    """Who waits 2 ms in vain says nothing of a version whose first tokens take 5 ms; who waits 3 s does."""
+    for adapter_id, waited_ms, found_ms in (("short", 2.0, 5.0), ("long", 3_000.0, 3_000.0)):
+        gone = {"ttft_ms": None, "duration_ms": waited_ms, "outcome": "deadline_exceeded", "adapter_id": adapter_id}
+        late = [record(f"{adapter_id}{at}", **gone) for at in range(19)]
+        good = record(adapter_id, ttft_ms=5.0, adapter_id=adapter_id)
+        whole = record(f"{adapter_id}-w", ttft_ms=5.0, outcome="deadline_exceeded", adapter_id=adapter_id)
+        await enter(database, batch(good, whole, *late, gateway_id=adapter_id))
+        async with database.read() as connection:
+            found = await usage_rows.recent(connection, adapter_id, 0.0)
+        assert found == RecentUsage(requests=21, errors=0, ttft_p95_ms=found_ms)
+
+
+async def test_one_failed_answer_of_several_counts_once(database: Database) -> None:
+    others = [record(f"c{at}", ttft_ms=None, outcome="other_choice_failed") for at in range(3)]
+    await enter(database, batch(record("c9", outcome="replica_lost"), *others))
+    async with database.read() as connection:
+        found = await usage_rows.recent(connection, "v1", 0.0)
+        [window] = await usage_sums.windows(connection, WindowsFilter(adapter_id="v1", since_s=0.0, before_s=60.0))
+    assert (found.requests, found.errors) == (1, 1)
+    assert (window.requests, window.errors) == (4, 1)
+
+
 async def test_rates_are_requests_per_day_and_nothing_is_none(database: Database) -> None:
     await enter(database, batch(*(record(f"c{at}", at_s=3_600.0 + at) for at in range(6))))
     async with database.read() as connection:

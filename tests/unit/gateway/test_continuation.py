@@ -98,7 +98,7 @@ def test_time_to_find_somebody_and_to_the_next_token_counts_from_the_break() -> 
     life.choose("r2")
     life.queue(3)
     assert life.tick(260.0) == ()
-    assert failure(life.tick(260.1)).code == "deadline"
+    assert failure(life.tick(260.1)).code == "no_token_in_time"
 
 
 def test_time_to_find_somebody_ends() -> None:

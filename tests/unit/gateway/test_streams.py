@@ -106,7 +106,7 @@ def test_c41_the_wait_is_bounded_over_all_attempts() -> None:
         life.queue(attempt)
         life.tick(now_s + 30.1)
     why = failure(life.actions[-1:])  # type: ignore[arg-type]
-    assert (why.status, why.code, why.heals) == (503, "deadline", True)
+    assert (why.status, why.code, why.heals) == (503, "no_token_in_time", True)
 
 
 def test_a_refusal_that_is_final_is_the_answer() -> None:
