@@ -80,6 +80,9 @@ class Loader:
 
 async def _once(arguments: argparse.Namespace, loader: Loader, out: Output) -> int:
     run, figures = await loader.run(arguments.rate)
+    if not (run.seen or run.warm_up or loader.interrupted):
+        sentence = f"Nothing was sent: in {loader.conditions['seconds']} s no request was due. Raise --rate or --for."
+        raise CommandFailed(sentence, USAGE, figures)
     files = [*_written(arguments.out, "load", figures)]
     if arguments.out is not None and run.seen:
         files += draw_run(run, figures, loader.conditions, arguments.out, arguments.objective)

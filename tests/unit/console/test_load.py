@@ -81,6 +81,17 @@ def test_a_pattern_or_a_file_names_aliases(
     assert "12 due, 12 completed, 0 failed" in capsys.readouterr().out
 
 
+def test_a_plan_that_sends_nothing_is_wrong_usage(
+    url: str, asked: list[Asked], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["load", "--url", url, "--key", "k", "--day", "1h", "--for", "0.1s", "--out", str(tmp_path / "new")]
+    assert main(words) == USAGE
+    told = capsys.readouterr()
+    sentence = "Nothing was sent: in 0.1 s no request was due. Raise --rate or --for.\n"
+    assert (told.out, told.err, models(asked)) == ("", sentence, set())
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(("marker", "code"), [("ACME", OK), ("OTHER", REFUSED)])
 def test_a_wrong_content_fails_the_run(
     marker: str, code: int, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
