@@ -101,11 +101,8 @@ class Allowances:
 
     def names(self, now_s: float) -> list[str]:
         """Of all accounts; what was idle for long is forgotten."""
-        idle = [
-            name for name, each in self._accounts.items()
-            if now_s - each.touched_at_s > _FORGET_S and each.is_idle(now_s)
-        ]  # fmt: skip
-        for name in idle:
+        old = [name for name, each in self._accounts.items() if now_s - each.touched_at_s > _FORGET_S]
+        for name in [name for name in old if self._accounts[name].is_idle(now_s)]:
             del self._accounts[name]
         return list(self._accounts)
 
@@ -135,7 +132,8 @@ class Allowances:
         for account in accounts:
             for kind, need, wait_s in self._waits(account, demand, now_s, alone=alone):
                 if wait_s is not None:
-                    known = headers([account], now_s, self._share if alone else None)
+                    told = sorted(accounts, key=lambda each: each is not account)
+                    known = headers(told, now_s, self._share if alone else None)
                     return Denial(
                         kind=kind, reason=_reason(account, kind, need), retry_after_s=wait_s, headers=known,
                         foretold_s=account.foretold_s(kind, need, now_s) if alone else None,

@@ -128,6 +128,24 @@ def test_the_tighter_of_a_tenants_and_a_keys_limits_is_told() -> None:
     assert told["x-ratelimit-remaining-requests"] == "1"
 
 
+def test_a_denial_tells_of_the_limits_of_both_the_tenant_and_the_key() -> None:
+    town = Town(1, Limits(requests_per_min=1))
+    key = Subject(name="key k1", limits=Limits(tokens_per_min=500))
+    gateway, told = town.gateways[0], []
+    while len(told) < 2:
+        decision = gateway.admit((town.subject, key), Demand(tokens=100), 0.0, alone=False)
+        if isinstance(decision, NeedsLease):
+            town.exchange(gateway, list(decision.subjects))
+        else:
+            told.append(gateway.rest(decision, 0.0).headers if isinstance(decision, Pass) else decision)
+    admitted, denied = told
+    assert isinstance(denied, Denial)
+    assert denied.kind == "requests"
+    assert denied.headers.keys() == admitted.keys()
+    assert denied.headers["x-ratelimit-remaining-requests"] == "0"
+    assert denied.headers["x-ratelimit-remaining-tokens"] == "400"
+
+
 def test_a_refusal_by_one_limit_charges_none() -> None:
     town = Town(1, Limits(requests_per_min=10, streams=1))
     first = town.ask(0)
