@@ -12,6 +12,7 @@ from services.gateway.core.frames import AskReplay
 from services.gateway.core.refusal import Refusal
 from shared.bus.port import AskFailed, Bus, BusUnavailable, DeadlineExceeded, NoResponders
 from shared.contracts.catalog import ANSWER, CANCEL, GATEWAY_ACTIVITY, GATEWAY_REPORT, GENERATE, REPLAY
+from shared.contracts.streams import MAX_MESSAGE_BYTES
 from shared.messages.activity import GatewayActivity
 from shared.messages.generation import Cancel, GenerateRequest, Replay, Replayed
 from shared.messages.reports import GatewayReport
@@ -58,7 +59,7 @@ class Post:
         except ValueError as error:
             _log.warning("a request does not fit the bus", request_id=request.request_id, error=error)
             field = "messages" if request.messages else "prompt"
-            message = f"`{field}` is longer than a request may be."
+            message = f"`{field}` is too long: with tools, schema and stop texts it may have {MAX_MESSAGE_BYTES} bytes."
             self._fail(on_failed, refusal.bad_request(message, param=field, code="request_too_large", status=413))
 
     def cancel(self, replica_id: str, bus_id: str, reason: str) -> None:

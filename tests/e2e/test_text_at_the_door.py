@@ -99,7 +99,9 @@ def test_c80_max_tokens(acme: OpenAI, spoken: tuple[str, str]) -> None:
     assert whole(acme, alias, max_tokens=None) == (marker, "stop")
     assert refused(acme, alias, max_tokens=0) == ("invalid_value", "max_tokens")
     assert refused(acme, alias, max_tokens=-1) == ("invalid_value", "max_tokens")
-    assert refused(acme, alias, max_tokens=1_000_000_000) == ("context_length_exceeded", "messages")
+    assert refused(acme, alias, max_tokens=1_000_000_000) == ("context_length_exceeded", "max_tokens")
+    newer = refused(acme, alias, max_completion_tokens=1_000_000_000)
+    assert newer == ("context_length_exceeded", "max_completion_tokens")
 
 
 def test_c80_no_messages(acme: OpenAI, spoken: tuple[str, str]) -> None:

@@ -187,7 +187,9 @@ async def test_a_prompt_that_no_message_on_the_bus_can_hold_is_413() -> None:
     async with gateway_world(says("a")) as world, world.client() as client:
         text = "x" * 2_000_000
         long = [{"role": "user", "content": text}]
-        assert error(await client.post(PATH, json=body(messages=long)), 413)["param"] == "messages"
+        told = error(await client.post(PATH, json=body(messages=long)), 413)
+        assert told["param"] == "messages"
+        assert told["message"].endswith("with tools, schema and stop texts it may have 1000000 bytes.")
         lone = {"model": ALIAS_NAME, "prompt": text}
         assert error(await client.post("/v1/completions", json=lone), 413)["param"] == "prompt"
         assert (await client.post(PATH, json=body())).status_code == 200

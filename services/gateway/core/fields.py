@@ -39,9 +39,14 @@ def read_body(body: bytes, read: Callable[[dict[str, Any]], R]) -> R | Refusal:
 
 def required(fields: dict[str, Any], name: str) -> Any:
     """Raises Defect, as all of these do."""
-    if name not in fields:
-        raise Defect(f"`{name}` is required.", name, "missing_required_parameter")
-    return fields[name]
+    return present(fields.get(name), name)
+
+
+def present(value: Any, at: str) -> Any:
+    """What stands at `at`, where something has to: null is nothing."""
+    if value is None:
+        raise Defect(f"`{at}` is required.", at, "missing_required_parameter")
+    return value
 
 
 def number(fields: dict[str, Any], name: str, lowest: float, highest: float, default: float = 1.0) -> float:
@@ -79,6 +84,7 @@ def refuse_all_but(harmless: Mapping[str, tuple[Any, ...]], fields: dict[str, An
 
 def mapping(value: Any, at: str) -> dict[str, Any]:
     """The object that stands at `at`."""
+    present(value, at)
     if not isinstance(value, dict):
         raise Defect(f"`{at}` must be an object, not {shown(value)}.", at, "invalid_type")
     return value
@@ -86,7 +92,7 @@ def mapping(value: Any, at: str) -> dict[str, Any]:
 
 def text(fields: dict[str, Any], name: str, at: str) -> str:
     """The string `name` of the object that stands at `at`."""
-    value = fields.get(name)
+    value = present(fields.get(name), f"{at}.{name}")
     if not isinstance(value, str):
         raise Defect(f"`{at}.{name}` must be a string, not {shown(value)}.", f"{at}.{name}", "invalid_type")
     return value

@@ -101,10 +101,11 @@ class AskedBy(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt: str = "messages"
     json_schema: str = "response_format"
+    max_tokens: str = "max_tokens"
 
     def field(self, about: str) -> str | None:
         """`about` is a name in GenerateRequest; "" is none."""
-        return {"prompt": self.prompt, "json_schema": self.json_schema}.get(about, about) or None
+        return getattr(self, about) if about in self.__struct_fields__ else about or None
 
 
 CHAT = AskedBy()
@@ -133,9 +134,17 @@ def _for_customers(why: Refusal) -> Refusal:
 
 def _in_the_replicas_words(refused: Refused, asked_by: AskedBy) -> Refusal:
     if refused.code == "context_length_exceeded":
-        return bad_request(refused.message, param=asked_by.prompt, code=refused.code)
+        return _too_long(refused, asked_by)
     if refused.code == "invalid_request":
         return bad_request(refused.message, param=asked_by.field(refused.about), code=refused.code)
     if refused.code == "adapter_failed":
         return failed(refused.message, code=refused.code)
     return unavailable(refused.message, code=refused.code, retry_after_s=refused.retry_after_s)
+
+
+def _too_long(refused: Refused, asked_by: AskedBy) -> Refusal:
+    """The prompt is, or what the answer may come to leaves no room for it."""
+    if refused.about != "max_tokens":
+        return bad_request(refused.message, param=asked_by.prompt, code=refused.code)
+    field = asked_by.max_tokens
+    return bad_request(f"`{field}` is too large. {refused.message}", param=field, code=refused.code)

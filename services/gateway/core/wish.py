@@ -13,6 +13,7 @@ from shared.messages.generation import ChatMessage, Sampling
 CHARACTERS_PER_TOKEN = 4
 UNKNOWN_ANSWER_TOKENS = 1_024
 SEEDS = 1 << 63
+LENGTH, NEWER_LENGTH = "max_tokens", "max_completion_tokens"
 _TEXT = AskedBy(prompt="prompt")
 _FORCED = AskedBy(json_schema="tools")
 
@@ -54,7 +55,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     or the gateway's draw. `session` is the client's own name for the conversation or its user, and decides nothing but
     which of two versions answers. `strategy` is how a replay wants its replica chosen, where that is allowed.
     `timeout_s`: so long the client waits for its stream to begin, or for an answer that is not streamed.
-    `is_text`: it goes on from a text, and the answer begins with that if `echo`."""
+    `length_field` bounds the answer. `is_text`: it goes on from a text, and the answer begins with that if `echo`."""
 
     model: str
     prompts: tuple[Prompt, ...]
@@ -66,6 +67,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     tools: Tools | None = None
     echo: bool = False
     is_text: bool = False
+    length_field: str = LENGTH
     traceparent: str = ""
     session: str | None = None
     strategy: Strategy | None = None
@@ -73,10 +75,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asked_by(self) -> AskedBy:
-        """The fields of the body that `prompts` and the schema of the sampling came in."""
+        """The fields of the body that `prompts`, the length and the schema of the sampling came in."""
         if self.is_text:
             return _TEXT
-        return _FORCED if self.tools is not None and self.tools.forced is not None else CHAT
+        chat = _FORCED if self.tools is not None and self.tools.forced is not None else CHAT
+        return chat if self.length_field == LENGTH else msgspec.structs.replace(chat, max_tokens=self.length_field)
 
     @property
     def choices(self) -> int:

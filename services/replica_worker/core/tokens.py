@@ -19,7 +19,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TooLong(msgspec.Struct, frozen=True, kw_only=True):
+    """`about` is the field at fault: "prompt", or "max_tokens" where the prompt alone would fit."""
+
     reason: str
+    about: str
 
 
 def fit(prompt_tokens: int, wanted_tokens: int | None, max_context_tokens: int) -> Budget | TooLong:
@@ -28,12 +31,14 @@ def fit(prompt_tokens: int, wanted_tokens: int | None, max_context_tokens: int) 
     if room < 1:
         return TooLong(
             reason=f"The prompt has {prompt_tokens} tokens; this model's context holds {max_context_tokens}"
-            " and at least one must be left for the answer."
+            " and at least one must be left for the answer.",
+            about="prompt",
         )
     if wanted_tokens is not None and wanted_tokens > room:
         return TooLong(
-            reason=f"The prompt's {prompt_tokens} tokens and max_tokens {wanted_tokens} make"
-            f" {prompt_tokens + wanted_tokens}; this model's context holds {max_context_tokens}."
+            reason=f"The prompt's {prompt_tokens} tokens and {wanted_tokens} for the answer make"
+            f" {prompt_tokens + wanted_tokens}; this model's context holds {max_context_tokens}.",
+            about="max_tokens",
         )
     return Budget(prompt_tokens=prompt_tokens, max_tokens=room if wanted_tokens is None else wanted_tokens)
 

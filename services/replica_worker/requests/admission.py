@@ -111,7 +111,8 @@ class Admission:
         prompt = await self._prompt(request)
         budget = fit(len(prompt), request.sampling.max_tokens, self._by.watch.info.max_context_tokens)
         if isinstance(budget, TooLong):
-            raise RefusedHere(Refusal(code="context_length_exceeded", reason=budget.reason, elsewhere=False))
+            code, reason, about = "context_length_exceeded", budget.reason, budget.about
+            raise RefusedHere(Refusal(code=code, reason=reason, elsewhere=False, about=about))
         running.prompt_token_ids = prompt
         running.grammar = await self._grammar(request.sampling.json_schema)
         running.answer_tokens_limit = budget.max_tokens

@@ -16,6 +16,7 @@ from services.gateway.core.wish import Part, Prompt, Wish, estimated_tokens, pro
 from shared.messages.generation import ChatMessage, Sampling
 
 HELLO = [{"role": "user", "content": "hello"}]
+FORMAT = {"type": "json_schema"}
 
 
 def read(**fields: Any) -> Wish | Refusal:
@@ -88,7 +89,9 @@ def test_unknown_fields_and_names_of_others_are_ignored() -> None:
 
 def test_a_user_names_the_session_and_nothing_else() -> None:
     assert accepted(user="bob") == msgspec.structs.replace(accepted(), session="bob")
-    assert accepted(user="").session is accepted(user=5).session is accepted(user=None).session is None
+    assert accepted(user="").session is accepted(user=None).session is None
+    refusal = refused(user=5)
+    assert (refusal.param, refusal.code) == ("user", "invalid_type")
 
 
 def test_parts_are_joined_and_developer_is_system() -> None:
@@ -148,6 +151,38 @@ def test_what_is_required(missing: str) -> None:
     refusal = parse(msgspec.json.encode(body))
     assert isinstance(refusal, Refusal)
     assert (refusal.param, refusal.code) == (missing, "missing_required_parameter")
+
+
+@pytest.mark.parametrize(
+    ("fields", "missing"),
+    [
+        ({"messages": [{"content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+        ({"response_format": {}}, "response_format.type"),
+        ({"response_format": FORMAT}, "response_format.json_schema"),
+        ({"response_format": {**FORMAT, "json_schema": {"schema": {}}}}, "response_format.json_schema.name"),
+        ({"tools": [{}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+    ],
+)
+def test_what_is_required_inside_a_parameter(fields: dict[str, Any], missing: str) -> None:
+    refusal = refused(**fields)
+    assert (refusal.param, refusal.code) == (missing, "missing_required_parameter")
+    assert refusal.message == f"`{missing}` is required."
+
+
+@pytest.mark.parametrize("value", [100.5, None, True, "x"])
+def test_a_bias_that_is_wrong_is_named_by_its_token(value: object) -> None:
+    refusal = refused(logit_bias={"3": 1, "50256": value})
+    said = msgspec.json.encode(value).decode()
+    assert refusal.message == f"`logit_bias` of token 50256 must be a number from -100 to 100, not {said}."
+
+
+@pytest.mark.parametrize("ask_more", [{}, {"n": 2}])
+def test_the_field_that_bounds_the_answer_is_known(ask_more: dict[str, Any]) -> None:
+    assert accepted(max_tokens=5, **ask_more).asked_by.max_tokens == "max_tokens"
+    assert accepted(max_tokens=5, max_completion_tokens=6, **ask_more).asked_by.max_tokens == "max_completion_tokens"
 
 
 @pytest.mark.parametrize(

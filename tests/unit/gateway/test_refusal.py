@@ -69,6 +69,15 @@ def test_a_replica_blames_a_field_that_the_client_has_sent(wish: Wish, about: st
     assert refusal.of_replica(refused("invalid_request", about=about), wish.asked_by).param == param
 
 
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_an_answer_that_has_no_room_is_told_by_the_clients_own_field(field: str) -> None:
+    wish = Wish(model="m", prompts=(), length_field=field)
+    why = refusal.of_replica(refused("context_length_exceeded", about="max_tokens"), wish.asked_by)
+    assert (why.status, why.param, why.message) == (400, field, f"`{field}` is too large. No.")
+    why = refusal.of_replica(refused("context_length_exceeded", about="prompt"), wish.asked_by)
+    assert (why.param, why.message) == ("messages", "No.")
+
+
 def test_every_refusal_of_a_replica_has_a_status() -> None:
     assert all(refusal.of_replica(refused(code)).status in (400, 500, 503) for code in REFUSALS)
 

@@ -127,6 +127,7 @@ def test_tools_need_a_base_whose_calls_can_be_read() -> None:
         refusal = misfit(wish, target(tool_parser=parser))
         assert refusal is not None
         assert (refusal.status, refusal.param, refusal.code) == (400, "tools", "unsupported_parameter")
+        assert "its base model has no tool-call parser" in refusal.message
     assert misfit(wish, target(tool_parser="hermes")) is None
 
 

@@ -129,6 +129,7 @@ async def test_c80_the_context_length_is_refused_with_both_numbers(replica: Rig)
     assert (over.code, over.elsewhere) == ("context_length_exceeded", False)
     assert str(limit) in over.message
     assert str(limit + 1) in over.message
+    assert over.about == "max_tokens"
     fits = await replica.caller.send(replica.request("r2", max_tokens=room))
     await replica.caller.wait(lambda: fits.accepted is not None)
     await replica.caller.cancel("r2")

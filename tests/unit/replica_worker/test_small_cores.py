@@ -34,6 +34,7 @@ def test_c80_a_prompt_and_its_answer_fit_the_context_or_not(prompt: int, wanted:
     if found is None:
         assert isinstance(budget, TooLong)
         assert "100" in budget.reason
+        assert budget.about == ("max_tokens" if prompt < 100 else "prompt")
     else:
         assert budget == Budget(prompt_tokens=prompt, max_tokens=found)
 

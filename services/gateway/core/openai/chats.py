@@ -14,7 +14,7 @@ from services.gateway.core.openai.messages import read_messages
 from services.gateway.core.openai.sampling import read_max_tokens, read_sampling, read_shared
 from services.gateway.core.openai.tools import Wanted, read_tools
 from services.gateway.core.refusal import Refusal
-from services.gateway.core.wish import Prompt, Wish
+from services.gateway.core.wish import LENGTH, NEWER_LENGTH, Prompt, Wish
 from shared.messages.generation import Sampling
 
 MOST_TOP_LOGPROBS = 20
@@ -45,13 +45,18 @@ def _read(fields: dict[str, Any]) -> Wish:
     refuse_all_but(NOT_SERVED, fields)
     wanted = read_tools(fields)
     return msgspec.structs.replace(
-        shared, prompts=(Prompt(messages=messages),), sampling=_sampling(fields, wanted), tools=wanted.tools
-    )
+        shared, prompts=(Prompt(messages=messages),), sampling=_sampling(fields, wanted), tools=wanted.tools,
+        length_field=_length_field(fields),
+    )  # fmt: skip
+
+
+def _length_field(fields: dict[str, Any]) -> str:
+    """The newer name for what the answer may come to goes before the older one."""
+    return NEWER_LENGTH if NEWER_LENGTH in fields else LENGTH
 
 
 def _sampling(fields: dict[str, Any], wanted: Wanted) -> Sampling:
-    newer = "max_completion_tokens" in fields
-    plain = read_sampling(fields, read_max_tokens(fields, "max_completion_tokens" if newer else "max_tokens"))
+    plain = read_sampling(fields, read_max_tokens(fields, _length_field(fields)))
     schema, top = read_format(fields.get("response_format")), _top_logprobs(fields)
     if schema and wanted.tools is not None:
         message = "`response_format` and `tools` cannot both shape one answer: leave one out."

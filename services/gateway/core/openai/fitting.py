@@ -14,7 +14,7 @@ from services.gateway.core.wish import Wish
 def misfit(wish: Wish, target: Target) -> Refusal | None:
     """What does not fit, or None. A base whose vocabulary nobody has counted is not looked at."""
     if wish.tools is not None and target.tool_parser not in PARSERS:
-        message = "`tools` are not supported by this model: nobody knows how it writes calls. Set `tool_choice` none."
+        message = "`tools` are not supported by this model: its base model has no tool-call parser."
         return bad_request(message, param="tools", code="unsupported_parameter")
     if not (size := target.vocabulary_size):
         return None

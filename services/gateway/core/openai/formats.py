@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from services.gateway.core.fields import Defect, flag, mapping, shown, text
+from services.gateway.core.fields import Defect, flag, mapping, present, shown, text
 
 LARGEST_SCHEMA_BYTES = 64 << 10
 ANY_OBJECT = '{"type":"object"}'
@@ -17,7 +17,7 @@ def read_format(value: Any) -> str:
     if value is None:
         return ""
     at = "response_format"
-    kind = mapping(value, at).get("type")
+    kind = present(mapping(value, at).get("type"), f"{at}.type")
     if kind == "text":
         return ""
     if kind == "json_object":

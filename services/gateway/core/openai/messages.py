@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from services.gateway.core.fields import Defect, mapping, shown, text
+from services.gateway.core.fields import Defect, mapping, present, shown, text
 from shared.messages.generation import ChatMessage
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -24,7 +24,7 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
 def _message(at: str, item: Any) -> ChatMessage:
     if not isinstance(item, dict):
         raise Defect(f"`{at}` must be an object with `role` and `content`, not {shown(item)}.", at, "invalid_type")
-    role, name = item.get("role"), item.get("name")
+    role, name = present(item.get("role"), f"{at}.role"), item.get("name")
     if role not in ROLES:
         message = f"`{at}.role` must be one of {', '.join(ROLES)}, not {shown(role)}."
         raise Defect(message, f"{at}.role", "invalid_value")
@@ -47,7 +47,7 @@ def _message(at: str, item: Any) -> ChatMessage:
 def _content(at: str, value: Any) -> str:
     if isinstance(value, str):
         return value
-    if not isinstance(value, list):
+    if not isinstance(present(value, at), list):
         raise Defect(f"`{at}` must be a string or a list of text parts, not {shown(value)}.", at, "invalid_type")
     return "".join(_part(f"{at}[{index}]", part) for index, part in enumerate(value))
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from services.gateway.core.openai.sampling import LARGEST_TOKENS
-from services.gateway.core.wish import SEEDS, Prompt, Wish
+from services.gateway.core.wish import LENGTH, NEWER_LENGTH, SEEDS, Prompt, Wish
 from shared.messages.generation import ChatMessage, Sampling
 
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
@@ -61,6 +61,7 @@ def read(body: bytes) -> Wish | None:
         stream=bool(plain.stream),
         include_usage=options is not None and bool(options.include_usage),
         session=plain.user or None,
+        length_field=LENGTH if plain.max_completion_tokens is None else NEWER_LENGTH,
     )
 
 

@@ -78,7 +78,10 @@ def _include_usage(fields: dict[str, Any], stream: bool) -> bool:
 
 def _session(fields: dict[str, Any]) -> str | None:
     """`user` is believed to name a session, and nothing else."""
-    return user if isinstance(user := fields.get("user"), str) and user else None
+    user = fields.get("user", "")
+    if not isinstance(user, str):
+        raise Defect(f"`user` must be a string, not {shown(user)}.", "user", "invalid_type")
+    return user or None
 
 
 def _top_p(fields: dict[str, Any]) -> float:
@@ -105,13 +108,18 @@ def _logit_bias(value: Any) -> dict[int, float]:
     if len(bias) > MOST_BIASED:
         message = f"`logit_bias` may name at most {MOST_BIASED} tokens, not {len(bias)}."
         raise Defect(message, "logit_bias", "invalid_value")
-    return {
-        _token_id(name): number({"logit_bias": each}, "logit_bias", -LARGEST_BIAS, LARGEST_BIAS)
-        for name, each in bias.items()
-    }
+    return {_token_id(name): _bias(name, each) for name, each in bias.items()}
 
 
 def _token_id(name: str) -> int:
     if not _TOKEN_ID.fullmatch(name):
         raise Defect(f"`logit_bias` names tokens by their ids, not {shown(name)}.", "logit_bias", "invalid_value")
     return int(name)
+
+
+def _bias(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -LARGEST_BIAS <= value <= LARGEST_BIAS:
+        bounds = f"from {-LARGEST_BIAS:g} to {LARGEST_BIAS:g}"
+        message = f"`logit_bias` of token {name} must be a number {bounds}, not {shown(value)}."
+        raise Defect(message, "logit_bias", "invalid_value")
+    return float(value)

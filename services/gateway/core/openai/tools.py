@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from services.gateway.core.fields import Defect, flag, mapping, shown, text
+from services.gateway.core.fields import Defect, flag, mapping, present, shown, text
 from services.gateway.core.wish import Tools
 
 MOST_TOOLS = 128
@@ -62,8 +62,8 @@ def _functions(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _function(at: str, tool: dict[str, Any]) -> dict[str, Any]:
-    if tool.get("type") != "function":
-        message = f"`{at}.type` must be function, not {shown(tool.get('type'))}."
+    if (kind := present(tool.get("type"), f"{at}.type")) != "function":
+        message = f"`{at}.type` must be function, not {shown(kind)}."
         raise Defect(message, f"{at}.type", "unsupported_parameter")
     at = f"{at}.function"
     given = {name: value for name, value in mapping(tool.get("function"), at).items() if value is not None}

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from services.gateway.core.openai import chats, sampling, texts, tools
 from services.gateway.core.openapi.schemas import (
-    ANYTHING,
     NULL,
     TEXT,
     Schema,
@@ -46,7 +45,7 @@ _SHARED: dict[str, Schema] = {
     },
     "stream": _FLAG,
     "stream_options": record({}, {"include_usage": _FLAG}),
-    "user": ANYTHING,
+    "user": TEXT,
 }
 _STREAM_OPTIONS_NEED_STREAM = any_of(with_field("stream", one_of(True)), where(stream_options=NULL))
 
