@@ -83,7 +83,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where spans go, an OTLP endpoint; "": nothing is traced."""
     redis_url: str = ""
     """`redis://:password@host:6379/0`, where all gateways hold limits together; "": each goes by its own share."""
-    limits_wait_s: float = 0.005
+    limits_wait_s: float = 0.05
     """How long at most a request waits for Redis."""
     redis_timeout_s: float = 0.25
     """After it a silent Redis is away."""
