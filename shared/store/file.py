@@ -49,20 +49,20 @@ class FileStore:
         finally:
             incoming.discard()
 
-    async def adopt(self, key: str, file: Path, digest: str) -> int:
+    async def adopt(self, key: str, file: Path, digest: str) -> str | None:
         """See ObjectStore. A file on the store's own file system becomes the object itself; of any other the bytes
         are copied. Whoever is cancelled meanwhile waits until that is decided."""
         place = self._place(key)
         taking_in = self._sync(_taken_in, file, place)
         try:
-            size_bytes = await asyncio.shield(taking_in)
+            is_in = await asyncio.shield(taking_in)
         finally:
             await asyncio.wait([taking_in])
-        if size_bytes is None:
+        if not is_in:
             async with outside.chunks(file) as chunks:
-                size_bytes = await self.put(key, chunks, digest)
+                await self.put(key, chunks, digest)
             await outside.forget(file)
-        return size_bytes
+        return await self.version(key)
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """See ObjectStore. A store whose folder is gone is unavailable: its objects are not known missing."""
@@ -126,18 +126,17 @@ class FileStore:
             raise StoreUnavailable(f"object {key} cannot be read: {error}") from error
 
 
-def _taken_in(file: Path, place: Path) -> int | None:
-    """The count of its bytes, or None for a file on another file system."""
+def _taken_in(file: Path, place: Path) -> bool:
+    """Whether it could be, which a file on another file system cannot."""
     try:
         with file.open("rb") as opened:
             os.fsync(opened.fileno())
-            size_bytes = os.fstat(opened.fileno()).st_size
         place_for_good(file, place)
     except OSError as error:
         if error.errno == errno.EXDEV:
-            return None
+            return False
         raise StoreUnavailable(f"the store cannot take in {file.name}: {error}") from error
-    return size_bytes
+    return True
 
 
 def _version(place: Path) -> str | None:

@@ -43,11 +43,11 @@ class ObjectStore(Protocol):
         """Store the bytes and return their count. Readers see the whole object or none.
         Raises DigestMismatch, StoreUnavailable; nothing is visible then."""
 
-    async def adopt(self, key: str, file: Path, digest: str) -> int:
-        """As `put` with the bytes of a local file, which is gone afterwards; without a copy if the store can. The
-        caller has seen the digest of what it wrote there, and writes no more: not every store reads it once more.
-        However this ends, the file is left alone from then on. Raises DigestMismatch, StoreUnavailable; the file is
-        still there then."""
+    async def adopt(self, key: str, file: Path, digest: str) -> str | None:
+        """As `put` with the bytes of a local file, which is gone afterwards; without a copy if the store can. Returns
+        the `version` of what it stored. The caller has seen the digest of what it wrote there, and writes no more: not
+        every store reads it once more. However this ends, the file is left alone from then on. Raises DigestMismatch,
+        StoreUnavailable; the file is still there then."""
 
     def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """The object from byte `start` on, in chunks of at most 1 MiB; nothing if it has no such byte.

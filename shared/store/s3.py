@@ -93,15 +93,15 @@ class S3Store:
                     await self._ask(upload.send_part, key)
             return await self._ask(partial(upload.finish, digest), key)
 
-    async def adopt(self, key: str, file: Path, digest: str) -> int:
-        """See ObjectStore."""
+    async def adopt(self, key: str, file: Path, digest: str) -> str | None:
+        """See ObjectStore. Of what was sent in one request most servers say the version with their answer."""
         with outside.opened(file) as opened:
             async with self._uploading(key) as upload:
                 while await self._in_thread(partial(upload.fill, opened)):
                     await self._ask(upload.send_part, key)
-                size_bytes = await self._ask(partial(upload.finish, digest), key)
+                await self._ask(partial(upload.finish, digest), key)
         await outside.forget(file)
-        return size_bytes
+        return upload.version or await self.version(key)
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """See ObjectStore."""

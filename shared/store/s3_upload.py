@@ -26,6 +26,8 @@ class Upload:
     def __init__(self, client: Any, place: Mapping[str, str]) -> None:
         self._client = client
         self._place = place
+        self.version = ""
+        """Of what `finish` made visible in one request, as the server's answer said it; "" if that is not known."""
         self._hash = hashlib.sha256()
         self._size_bytes = 0
         # Sent as it is: bytes would be a file to botocore, which is read in pieces and asks the server before it sends.
@@ -63,7 +65,8 @@ class Upload:
             if (found := self._hash.hexdigest()) != digest:
                 raise DigestMismatch(f"the SHA-256 of the bytes is {found}, not {digest}")
             if self._upload_id is None:
-                self._client.put_object(**self._place, Body=self._buffer)
+                stored = self._client.put_object(**self._place, Body=self._buffer)
+                self.version = str(stored.get("ETag", "")) if self._size_bytes else ""  # as whoever asks for it is told
             else:
                 if self._buffer:
                     self._send_part()
@@ -90,7 +93,7 @@ class Upload:
             answer = self._client.complete_multipart_upload(
                 **self._place, UploadId=upload_id, MultipartUpload={"Parts": self._parts}
             )
-            told(answer, "ETag")
+            told(answer, "ETag")  # which is no version: servers are seen that say another one later
         except ClientError as error:
             # The first attempt may have worked and only its answer been lost.
             if not (again and code_of(error) == "NoSuchUpload" and self._is_there()):

@@ -137,7 +137,8 @@ class StoreSuite:
         digest = digest_of(payload)
         for _ in range(2):  # twice is the same as once
             (tmp_path / "draft").write_bytes(payload)
-            assert await store.adopt(weights_key(digest), tmp_path / "draft", digest) == len(payload)
+            version = await store.adopt(weights_key(digest), tmp_path / "draft", digest)
+            assert version == await store.version(weights_key(digest))
             assert await read_all(store, weights_key(digest)) == payload
             assert not (tmp_path / "draft").exists()
 

@@ -137,8 +137,7 @@ class Uploads:
     async def _keep(self, digest: str, draft: Draft) -> str:
         if draft.digest != digest:
             raise DigestMismatch(f"the SHA-256 of the bytes is {draft.digest}, not {digest}")
-        await self._store.adopt(weights_key(digest), draft.path, digest)
-        version = await self._store.version(weights_key(digest))
+        version = await self._store.adopt(weights_key(digest), draft.path, digest)
         if not draft.is_as_written():  # asked last: whoever writes to it from now on makes it another version
             await wrong_bytes.remove(self._store, weights_key(digest), version)
             raise DigestMismatch("somebody else wrote to it before the store had it")

@@ -108,7 +108,7 @@ async def test_a_draft_that_is_written_to_before_the_store_has_it_is_caught(
     """By somebody who asked for no lock."""
     adopt = FileStore.adopt
 
-    async def spoiled(store: FileStore, key: str, file: Path, digest: str) -> int:
+    async def spoiled(store: FileStore, key: str, file: Path, digest: str) -> str | None:
         spoil(file)
         return await adopt(store, key, file, digest)
 

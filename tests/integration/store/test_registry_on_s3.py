@@ -52,7 +52,7 @@ async def test_the_bytes_of_an_upload_cross_the_link_to_the_store_once(
     adopt, file, sent = S3Store.adopt, file_of(Recipe()), list[str]()
     path = f"/internal/uploads/{hashlib.sha256(file).hexdigest()}"
 
-    async def noted(store: S3Store, key: str, draft: Path, digest: str) -> int:
+    async def noted(store: S3Store, key: str, draft: Path, digest: str) -> str | None:
         sent.append(key)
         return await adopt(store, key, draft, digest)
 

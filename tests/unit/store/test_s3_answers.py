@@ -115,12 +115,20 @@ async def test_a_file_is_sent_in_parts_as_it_is(tmp_path: Path) -> None:
     """Bytes would be a file to botocore: it waits for a word of the server's, and reads and sends them in pieces."""
     content = os.urandom(9 << 20)
     (tmp_path / "draft").write_bytes(content)
-    client = Client({"UploadId": "u"}, {"ETag": '"p"'}, {"ETag": '"p"'}, {"ETag": '"whole"'})
-    assert await store(client).adopt(KEY, tmp_path / "draft", digest_of(content)) == len(content)
+    client = Client({"UploadId": "u"}, {"ETag": '"p"'}, {"ETag": '"p"'}, {"ETag": '"whole"'}, answer(b"x"))
+    assert await store(client).adopt(KEY, tmp_path / "draft", digest_of(content)) == '"1"'
     parts = [said["Body"] for name, said in client.asked if name == "upload_part"]
     assert b"".join(parts) == content
     assert {type(part) for part in parts} == {bytearray}
     assert not (tmp_path / "draft").exists()
+
+
+async def test_a_server_that_does_not_say_what_version_it_stored_is_asked(tmp_path: Path) -> None:
+    for told, asked in (({"ETag": '"2"'}, ["put_object"]), ({}, ["put_object", "get_object"])):
+        (tmp_path / "draft").write_bytes(SMALL)
+        client = Client(told, answer(SMALL))
+        assert await store(client).adopt(KEY, tmp_path / "draft", digest_of(SMALL)) == told.get("ETag", '"1"')
+        assert [name for name, _ in client.asked] == asked
 
 
 async def test_a_read_that_is_given_up_closes_its_connection() -> None:
