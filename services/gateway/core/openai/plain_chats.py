@@ -23,7 +23,9 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: str
 
 
-class _Options(msgspec.Struct, frozen=True):
+class _Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is skipped is not looked at: it might be no JSON."""
+
     include_usage: bool | None = None
 
 
