@@ -69,6 +69,10 @@ def test_any_other_prompt_is_refused(prompt: object) -> None:
     assert str(refused(prompt=prompt).param).startswith("prompt")
 
 
+def test_token_ids_with_something_else_among_them_are_no_list_of_prompts() -> None:
+    assert refused(prompt=[*range(100), None]).message == "`prompt` must hold token ids, not null."
+
+
 def test_each_prompt_has_n_answers_with_the_same_seeds() -> None:
     wish = accepted(prompt=["a", "b"], n=2, seed=5)
     assert [(part.prompt.text, part.seed, part.repeats) for part in wish.parts(0)] == [

@@ -43,7 +43,7 @@ def _read(fields: dict[str, Any]) -> Wish:
 def _prompts(value: Any) -> tuple[Prompt, ...]:
     """A text, some texts, token ids, or some lists of them. Millions of anything fit into a body: all requests stand
     still meanwhile, so nothing is done for each but what has to be."""
-    if isinstance(value, str) or (isinstance(value, list) and set(map(type, value)) == {int}):
+    if isinstance(value, str) or (isinstance(value, list) and int in set(map(type, value))):
         return (_prompt("prompt", value),)
     if not isinstance(value, list):
         message = f"`prompt` must be a string, token ids or a list of them, not {shown(value)}."
