@@ -53,8 +53,9 @@ def unanswered(stream: Stream, answered_id: str, policy: StreamPolicy, now_s: fl
 
 def silent(stream: Stream, trouble: Trouble, policy: StreamPolicy, now_s: float) -> Step:
     """The replica may just have been held up, and be the only one that is left: it is asked once more when it is heard
-    of. What it was asked before it leaves off: it hears of both in their order."""
-    if stream.replica_id not in stream.silent:
+    of. What it was asked before it leaves off: it hears of both in their order. Only some are forgiven: where all are
+    silent, nobody waits for one after the other."""
+    if stream.replica_id not in stream.silent and len(stream.silent) < policy.most_attempts:
         stream = msgspec.structs.replace(_untried(stream), silent=(*stream.silent, stream.replica_id))
     return elsewhere(stream, trouble, policy, now_s)
 
@@ -76,7 +77,8 @@ def elsewhere(stream: Stream, trouble: Trouble, policy: StreamPolicy, now_s: flo
     if stream.phase is Phase.STREAMING:
         stream = msgspec.structs.replace(stream, began_s=now_s, tried=stream.dead, silent=(), last_refusal=None)
     elif len(stream.tried) >= policy.most_attempts:
-        message = f"{len(stream.tried)} replicas could not take the request: {trouble.reason}"
+        asked = len({*stream.tried, *stream.silent})
+        message = f"{asked} replicas could not take the request: {trouble.reason}"
         gone = refusal.unavailable(message, code=trouble.cause)
         return fail(stream, stream.last_refusal or gone, tell=trouble.tell)
     chooses = msgspec.structs.replace(stream, phase=Phase.CHOOSING, since_s=now_s, trouble=trouble.reason)

@@ -24,9 +24,9 @@ class Phase(StrEnum):
 class StreamPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Deadlines: `patience_s` until there is somebody to ask, each time; of one attempt, `queued_s` for a sign of life
     and `accept_s` for the adapter and a place in the engine; `first_token_s` over all attempts; `stall_s` between two
-    tokens. `most_attempts` replicas are asked, each once, or twice if it gave no sign of life. A stream that breaks
-    has all of this anew, for going on elsewhere; but a request on which `most_deaths` replicas were lost is not passed
-    on."""
+    tokens. `most_attempts` replicas are asked, each once; so many that gave no sign of life do not count, and may be
+    asked once more. A stream that breaks has all of this anew, for going on elsewhere; but a request on which
+    `most_deaths` replicas were lost is not passed on."""
 
     patience_s: float = 2.0
     queued_s: float = 1.0
@@ -42,9 +42,9 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     phase began or the last token came; `incarnation` the process of the replica that was asked, or that answered;
     `next_position` that of the next token, whoever produces it; `shown` whether a token of this request has left for
     the client; `early` what came before Accepted did; `dead` the replicas that were lost while they worked on it;
-    `silent` those that gave no sign of life, once;
-    `trouble` why the last attempt came to nothing; `due_s` when the client gives up that has no first token, or with
-    `whole` no whole answer; `asked_by` the fields of the client's body that hold the prompt and its schema."""
+    `silent` those that gave no sign of life, and were forgiven; `trouble` why the last attempt came to nothing;
+    `due_s` when the client gives up that has no first token, or with `whole` no whole answer; `asked_by` the fields of
+    the client's body that hold the prompt and its schema."""
 
     request_id: str
     began_s: float

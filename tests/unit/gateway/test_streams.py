@@ -90,6 +90,18 @@ def test_who_gave_no_sign_of_life_may_be_asked_once_more_and_not_twice() -> None
     assert life.stream.tried == ("r0",)
 
 
+def test_no_request_waits_for_one_silent_replica_after_the_other() -> None:
+    """Three may be asked, and three silences are forgiven."""
+    life, asked = Life(), 0
+    while life.stream.phase is not Phase.DONE:
+        life.choose(f"r{asked}")
+        asked += 1
+        life.tick(life.now_s + 1.1)
+    why = failure(life.actions[-1:])  # type: ignore[arg-type]
+    assert (asked, why.status, why.code) == (6, 503, "silent")
+    assert why.message.startswith("6 replicas could not take the request: ")
+
+
 def test_a_replica_that_never_begins() -> None:
     life = Life()
     life.choose("r0")
