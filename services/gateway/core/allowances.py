@@ -193,6 +193,8 @@ class Allowances:
 def _reason(account: Account, kind: str, need: int) -> str:
     limit = getattr(account.limits, kind if kind == "streams" else f"{kind}_per_min")
     asked = ""
-    if kind == "tokens" or need > 1:
+    if kind != "streams" and need == limit > 1:
+        asked = ", and this request asks for all of it"  # or for more: it is let in as one that asks for all
+    elif kind == "tokens" or need > 1:
         asked = f", and this request asks for {'about ' if kind == 'tokens' else ''}{need}"
     return f"The limit of {account.name}, {limit} {_WORDS[kind]}, is reached{asked}."

@@ -332,3 +332,19 @@ def test_each_answer_of_a_request_counts_as_a_request() -> None:
     assert isinstance(denied, Denial)
     assert denied.kind == "requests"
     assert isinstance(town.ask(1, choices=4), Pass)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_whoever_asks_for_more_than_a_minute_has_gets_all_of_one(alone: bool) -> None:
+    """Or it would never be let in. What it is told while others have some of it says so."""
+    town = Town(1, Limits(requests_per_min=10))
+    town.ledger = None if alone else town.ledger
+    assert isinstance(town.ask(0), Pass)
+    denied = town.ask(0, choices=16)
+    assert isinstance(denied, Denial)
+    assert denied.reason == (
+        "The limit of tenant acme, 10 requests a minute, is reached, and this request asks for all of it."
+    )
+    town.now_s += denied.retry_after_s + 0.3
+    assert isinstance(town.ask(0, choices=16), Pass)
+    assert isinstance(town.ask(0), Denial)
