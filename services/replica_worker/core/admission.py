@@ -16,8 +16,6 @@ PATIENCE = 2.0
 """Times its objective: so long a request waits for a row, should those before it take longer than was foreseen."""
 LEAST_WAIT = 0.25
 """A wait of so much of the objective is never too long, however slow first tokens are here."""
-
-
 _BUSY = {"row": "All rows are taken", "prompts": "Other prompts are computed first"}
 
 
@@ -51,7 +49,7 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     tokens_in_flight: int
     tokens_per_s: float
     forecast: Forecast | None = None
-    """When there would be a row for it; None: now, or nobody can tell."""
+    """When its turn would come; None: now, or nobody can tell."""
     comers_wait_s: float = 0.0
     """How long those take who were sent away for want of a row and will come again."""
 

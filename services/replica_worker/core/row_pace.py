@@ -19,8 +19,8 @@ _ONE_IN_TWENTY = 1.645
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a request that came now and found no row: its row comes after `mean_s`, as things go, and for all but one in
-    twenty such requests within `late_s`; its first token `first_token_s` later. One row comes every `row_s`."""
+    """Of a request that came now and has to wait: its turn comes after `mean_s`, as things go, and for all but one in
+    twenty such requests within `late_s`; its first token `first_token_s` later. One such turn comes every `row_s`."""
 
     mean_s: float
     late_s: float

@@ -66,6 +66,21 @@ def test_who_waited_for_a_row_in_the_engine_is_no_measure_of_prompts() -> None:
     assert pace.foresee(None, 32) is None
 
 
+def test_a_pause_of_the_process_is_no_measure_of_prompts_and_a_slower_engine_is_believed() -> None:
+    """Single requests, and three at once that stand still for twenty seconds: the next three are let in."""
+    pace = RowPace()
+    for _ in range(40):
+        pace.began(0.1, 0)
+    for ahead in range(3):
+        pace.began(20.0, ahead)
+    assert admit(REQUEST, msgspec.structs.replace(DOOR, forecast=pace.foresee(None, 2))) is None
+    for at in range(40):
+        pace.began(5.0 * (at % 4 + 1), at % 4)
+    slower = pace.foresee(None, 2)
+    assert slower is not None
+    assert slower.mean_s == pytest.approx(10.0, rel=0.3)
+
+
 def test_a_late_one_is_later_than_the_mean_and_no_later_than_twice() -> None:
     line = PromptLine()
     draw = random.Random(2)
