@@ -39,6 +39,10 @@ class DigestMismatch(Exception):
 
 
 class ObjectStore(Protocol):
+    @property
+    def most_taken_bytes(self) -> int:
+        """Up to this size an object costs less if it is given by `take` than by `adopt`, and has room in memory."""
+
     async def put(self, key: str, chunks: AsyncIterator[bytes], digest: str) -> int:
         """Store the bytes and return their count. Readers see the whole object or none.
         Raises DigestMismatch, StoreUnavailable; nothing is visible then."""
@@ -48,6 +52,10 @@ class ObjectStore(Protocol):
         the `version` of what it stored. The caller has seen the digest of what it wrote there, and writes no more: not
         every store reads it once more. However this ends, the file is left alone from then on. Raises DigestMismatch,
         StoreUnavailable; the file is still there then."""
+
+    async def take(self, key: str, content: bytearray, digest: str) -> str | None:
+        """As `put` with bytes at hand, of which the caller has seen the digest: not every store looks at them once
+        more. Returns the `version` of what it stored. Raises DigestMismatch, StoreUnavailable."""
 
     def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """The object from byte `start` on, in chunks of at most 1 MiB; nothing if it has no such byte.

@@ -142,6 +142,14 @@ class StoreSuite:
             assert await read_all(store, weights_key(digest)) == payload
             assert not (tmp_path / "draft").exists()
 
+    @pytest.mark.parametrize("payload", [b"", SMALL, LARGE], ids=["empty", "small", "large"])
+    async def test_bytes_at_hand_are_taken_as_they_are(self, store: ObjectStore, payload: bytes) -> None:
+        key = weights_key(digest_of(payload))
+        for _ in range(2):  # twice is the same as once
+            version = await store.take(key, bytearray(payload), digest_of(payload))
+            assert version == await store.version(key)
+            assert await read_all(store, key) == payload
+
     async def test_a_file_that_is_not_there_is_adopted_by_nobody(self, store: ObjectStore, tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable):
             await store.adopt(weights_key(digest_of(SMALL)), tmp_path / "nothing", digest_of(SMALL))

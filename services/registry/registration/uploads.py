@@ -3,7 +3,8 @@
 What has arrived is in a file that grows, a part at a time, before more is read: an upload that broke off, or whose
 registry died, goes on from there, at this registry or at another one with the same folder for such files. Once it is
 whole and has its SHA-256, the store takes the file in at its final place, and what was learnt of its bytes as they came
-is kept for whoever verifies it. What fits into one part goes to the store at once.
+is kept for whoever verifies it. What a store takes in one request stays in memory instead, while there is room, and is
+in such a file only if it breaks off.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from services.registry.io import wrong_bytes
 from services.registry.io.database import DatabaseUnavailable
 from services.registry.io.drafts import Draft, Drafts
 from services.registry.io.inspected import Inspected
+from services.registry.io.inspection import Inspection
+from services.registry.registration.arriving import Memory, fill
 from services.registry.registration.unclaimed import Unclaimed
 from shared.messages.identity import is_digest
 from shared.runtime.clock import Clock
 from shared.runtime.logs import get_logger
 from shared.store.port import WEIGHTS_FOLDER, DigestMismatch, ObjectStore, StoreUnavailable, weights_key
 
-PART_BYTES = 1 << 20
-"""All of an upload that is held in memory, and the most that has to be sent twice."""
+_HELD_BYTES = 64 << 20
+"""Of all uploads that stay in memory. Those beyond go through files, from their first part on."""
+_READ_BYTES = 1 << 20
 _LONGEST_PUT_S = 86400.0
 """What has been on its way into the store for longer was killed."""
 
@@ -68,6 +72,7 @@ class Uploads:
         self._store = incoming.store
         self._inspected = incoming.inspected
         self._drafts = incoming.drafts
+        self._memory = Memory(_HELD_BYTES, incoming.store.most_taken_bytes)
         self._unclaimed = unclaimed
         self._clock = clock
 
@@ -95,10 +100,11 @@ class Uploads:
         try:
             if start and not await asyncio.to_thread(draft.resume, start):
                 return _elsewhere(await asyncio.to_thread(self._drafts.reach, digest))
-            async with self._unclaimed.noting(digest) as noted:
-                rest = await _fill(draft, chunks)
-                await noted
-            outcome = await (self._keep(digest, draft) if draft.size_bytes else self._keep_small(digest, rest))
+            with self._memory.share() as share:
+                async with self._unclaimed.noting(digest) as noted:
+                    content = await fill(draft, chunks, share)
+                    await noted
+                outcome = await (self._keep(digest, draft) if draft.size_bytes else self._keep_whole(digest, content))
         except DigestMismatch as error:
             outcome = _another_file(error)
         finally:
@@ -135,8 +141,7 @@ class Uploads:
         return len(old)
 
     async def _keep(self, digest: str, draft: Draft) -> str:
-        if draft.digest != digest:
-            raise DigestMismatch(f"the SHA-256 of the bytes is {draft.digest}, not {digest}")
+        _check(draft.digest, digest)
         version = await self._store.adopt(weights_key(digest), draft.path, digest)
         if not draft.is_as_written():  # asked last: whoever writes to it from now on makes it another version
             await wrong_bytes.remove(self._store, weights_key(digest), version)
@@ -144,39 +149,24 @@ class Uploads:
         self._inspected.note(draft.facts(), version)
         return _uri(digest)
 
-    async def _keep_small(self, digest: str, content: bytes) -> str:
-        await self._store.put(weights_key(digest), _whole(content), digest)
+    async def _keep_whole(self, digest: str, content: bytearray) -> str:
+        reading = await asyncio.to_thread(_read, content)
+        _check(reading.digest, digest)
+        version = await self._store.take(weights_key(digest), content, digest)
+        self._inspected.note(reading.facts(), version)
         return _uri(digest)
 
 
-async def _fill(draft: Draft, chunks: AsyncIterator[bytes]) -> bytes:
-    """What is left at the end if nothing came before it; all else is in the draft, also when `chunks` raises."""
-    waiting, waiting_bytes = list[bytes](), 0
-    try:
-        async for chunk in chunks:
-            waiting.append(chunk)
-            waiting_bytes += len(chunk)
-            if waiting_bytes >= PART_BYTES:
-                await asyncio.to_thread(_append, draft, waiting)
-                waiting, waiting_bytes = [], 0
-    except StoreUnavailable:
-        raise
-    except Exception:
-        await asyncio.to_thread(_append, draft, waiting)
-        raise
-    if draft.size_bytes:
-        await asyncio.to_thread(_append, draft, waiting)
-        return b""
-    return b"".join(waiting)
+def _check(found: str, digest: str) -> None:
+    if found != digest:
+        raise DigestMismatch(f"the SHA-256 of the bytes is {found}, not {digest}")
 
 
-def _append(draft: Draft, pieces: list[bytes]) -> None:
-    """Joined once: a buffer that grows with every piece is copied as often."""
-    draft.append(b"".join(pieces))
-
-
-async def _whole(piece: bytes) -> AsyncIterator[bytes]:
-    yield piece
+def _read(content: bytearray) -> Inspection:
+    reading = Inspection()
+    for start in range(0, len(content), _READ_BYTES):
+        reading.feed(content[start : start + _READ_BYTES])
+    return reading
 
 
 def _uri(digest: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.registry.registration.uploads import PART_BYTES
+from services.registry.registration.arriving import PART_BYTES
 from shared.pipeline.connect import connect
 from shared.pipeline.door import Patience
 from shared.pipeline.outcome import Refused, Unreachable

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from starlette.requests import ClientDisconnect
 
-from services.registry.registration.uploads import PART_BYTES
+from services.registry.registration.arriving import PART_BYTES
 from shared.runtime.clock import ManualClock
 from shared.store.file import FileStore
 from shared.store.port import weights_key

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from starlette.requests import ClientDisconnect
 
-from services.registry.registration.uploads import PART_BYTES
+from services.registry.io.drafts import Draft
+from services.registry.registration.arriving import PART_BYTES
 from shared.runtime.settings import SettingsError
 from shared.store.access import S3Access
 from shared.store.port import weights_key
@@ -72,6 +73,21 @@ async def test_the_bytes_of_an_upload_cross_the_link_to_the_store_once(
         announced = announcement(file, adapter_id="v1", weights_uri=whole.json()["weights_uri"])
         assert (await here.post(announced)).status_code == 201
     assert (sent, await bucket.store().listed("adapters")) == ([key], before)
+
+
+async def test_an_upload_that_goes_in_one_request_is_on_no_disk_before_and_is_not_read_again(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = file_of(Recipe())
+    for name in ("adopt", "put", "read"):
+        monkeypatch.setattr(S3Store, name, None)
+    monkeypatch.setattr(Draft, "append", None)
+    async with place(tmp_path).registry(**said(bucket)) as here:
+        await here.prepare()
+        sent = await here.admin.put(f"/internal/uploads/{hashlib.sha256(file).hexdigest()}", content=file)
+        announced = announcement(file, adapter_id="v1", weights_uri=sent.json()["weights_uri"])
+        assert (await here.post(announced)).status_code == 201
+    assert bucket.files() == [weights_key(hashlib.sha256(file).hexdigest())]
 
 
 async def test_an_upload_goes_on_at_another_registry_with_the_same_folder_for_drafts(

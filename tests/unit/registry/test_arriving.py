@@ -1,0 +1,102 @@
+"""What comes of an upload stays in memory while there is room, and is never in neither place."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+
+from services.registry.io.drafts import Draft, Drafts
+from services.registry.registration.arriving import PART_BYTES, Memory, fill
+from shared.store.port import StoreUnavailable
+
+CONTENT = os.urandom(3 * PART_BYTES + 500)
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def drafts(tmp_path: Path) -> Drafts:
+    return Drafts(tmp_path)
+
+
+async def _chunks(error: Exception | None = None, content: bytes = CONTENT) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), 70_000):
+        yield content[start : start + 70_000]
+    if error is not None:
+        raise error
+
+
+async def _filled(memory: Memory, draft: Draft, chunks: AsyncIterator[bytes]) -> bytearray:
+    try:
+        with memory.share() as share:
+            content = await fill(draft, chunks, share)
+            assert memory.held_bytes >= len(content) - PART_BYTES
+            return content
+    finally:
+        draft.close()
+
+
+async def test_what_fits_is_on_no_disk(drafts: Drafts) -> None:
+    memory = Memory(8 * PART_BYTES, 4 * PART_BYTES)
+    assert await _filled(memory, drafts.new(DIGEST), _chunks()) == CONTENT
+    assert (drafts.reach(DIGEST), memory.held_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(("most", "each"), [(8, 2), (2, 8), (0, 8)])
+async def test_what_has_no_room_is_in_its_draft(drafts: Drafts, most: int, each: int) -> None:
+    memory, draft = Memory(most * PART_BYTES, each * PART_BYTES), drafts.new(DIGEST)
+    assert await _filled(memory, draft, _chunks()) == b""
+    assert (draft.digest, drafts.reach(DIGEST), memory.held_bytes) == (DIGEST, len(CONTENT), 0)
+
+
+async def test_all_share_one_memory(drafts: Drafts) -> None:
+    """Two files of 3.5 parts have room for seven; the third one finds none, and goes through its draft."""
+    memory, meet = Memory(8 * PART_BYTES, 4 * PART_BYTES), asyncio.Barrier(3)
+
+    async def together() -> AsyncIterator[bytes]:
+        async for chunk in _chunks():
+            yield chunk
+        await meet.wait()
+
+    made = [drafts.new(DIGEST) for _ in range(3)]
+    async with asyncio.timeout(10):
+        contents = await asyncio.gather(*(_filled(memory, draft, together()) for draft in made))
+    assert sorted(map(len, contents)) == [0, len(CONTENT), len(CONTENT)]
+    assert [draft.size_bytes for draft in made].count(len(CONTENT)) == 1
+    assert memory.held_bytes == 0
+
+
+async def test_what_broke_off_is_in_its_draft_up_to_its_last_byte(drafts: Drafts) -> None:
+    memory = Memory(8 * PART_BYTES, 4 * PART_BYTES)
+    with pytest.raises(EOFError):
+        await _filled(memory, drafts.new(DIGEST), _chunks(EOFError()))
+    assert (drafts.reach(DIGEST), memory.held_bytes) == (len(CONTENT), 0)
+
+
+async def test_what_goes_on_in_a_draft_goes_on_there(drafts: Drafts) -> None:
+    begun, memory = drafts.new(DIGEST), Memory(8 * PART_BYTES, 4 * PART_BYTES)
+    begun.append(CONTENT[:1000])
+    begun.close()
+    draft = drafts.new(DIGEST)
+    assert draft.resume(1000)
+    assert await _filled(memory, draft, _chunks(content=CONTENT[1000:])) == b""
+    assert (draft.digest, memory.held_bytes) == (DIGEST, 0)
+
+
+async def test_a_disk_that_takes_nothing_is_no_reason_to_try_it_once_more(
+    drafts: Drafts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def full(_: Draft, piece: Iterable[int]) -> None:
+        tried.append(1)
+        raise StoreUnavailable("uploads cannot be kept: No space left on device")
+
+    monkeypatch.setattr(Draft, "append", full)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await _filled(Memory(0, 0), drafts.new(DIGEST), _chunks())
+    assert tried == [1]
