@@ -118,4 +118,4 @@ _ROUNDS = 3
 _ENOUGH = 20
 """Requests that met an idle fleet between others: they need what requests need in operation."""
 _PROBE_TOKENS = 4
-"""A load ends with a step of the engine that proves it; the twin has that step of its own."""
+"""Of the step of the engine that proves a load; the twin has that step of its own."""

@@ -17,6 +17,8 @@ from services.registry.settings import Settings
 from shared.store.open import folder_of
 
 _LONGEST_REST_S = 10.0
+_PATIENCE = 0.8
+"""So much of a deadline at most anybody gives way."""
 
 
 def registration(settings: Settings) -> RegistrationPolicy:
@@ -42,11 +44,13 @@ def attendance(settings: Settings) -> AttendancePolicy:
 
 
 def turns(settings: Settings, *, gives_way: bool) -> TurnPolicy:
-    """Rests leave room for many turns before a deadline: a line that moves so seldom would count as standing still."""
+    """Rests leave room for many turns before a deadline, and nobody gives way until then: a line that moves so seldom
+    would count as standing still."""
+    deadline_s = settings.evaluation_deadline_s
     return TurnPolicy(
         at_once=settings.evaluations_at_once,
-        give_way_s=settings.evaluation_gives_way_s if gives_way else 0.0,
-        longest_rest_s=min(_LONGEST_REST_S, settings.evaluation_deadline_s / 10),
+        give_way_s=min(settings.evaluation_gives_way_s, _PATIENCE * deadline_s) if gives_way else 0.0,
+        longest_rest_s=min(_LONGEST_REST_S, deadline_s / 10),
     )
 
 

@@ -57,9 +57,10 @@ class Settings(S3Access, frozen=True, kw_only=True):
     evaluations_at_once: int = 4
     evaluation_retry_s: float = 0.5
     evaluation_longest_retry_s: float = 4.0
-    evaluation_gives_way_s: float = 600.0
+    evaluation_gives_way_s: float = 480.0
     """For how long a batch of registrations leaves room for one evaluation at a time, in a tenth of one replica's time:
-    once a verified adapter has waited for so long, all of them go on beside the batch."""
+    once a verified adapter has waited for so long, all of them go on beside the batch. At most four fifths of
+    `evaluation_deadline_s`."""
     ask_timeout_s: float = 2.0
     load_timeout_s: float = 30.0
     evaluate_timeout_s: float = 60.0

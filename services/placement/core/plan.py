@@ -16,7 +16,7 @@ from shared.messages.identity import AdapterKey
 from shared.messages.reports import TIERS
 
 PLACED_STATUSES = ("verified", "evaluating", "active")
-"""Those whose records are wanted: until its evaluation begins, one that is verified is not."""
+"""Those whose records may be wanted. Of what is verified and in line for its evaluation, only what is pinned is."""
 
 _TIER_ORDER = {tier: order for order, tier in enumerate(TIERS)}
 

@@ -196,7 +196,7 @@ def adapter_record(adapter: StoredAdapter) -> AdapterRecord:
         fingerprint=adapter.fingerprint,
         effects=adapter.effects,
         # In line for its evaluation it lies in no replica's way: a batch would be read back while it comes in.
-        wanted=(adapter.wanted or adapter.pinned) and adapter.status != "verified",
+        wanted=adapter.pinned or (adapter.wanted and adapter.status != "verified"),
         pinned=adapter.pinned,
     )
 

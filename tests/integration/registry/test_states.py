@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -287,29 +285,20 @@ async def test_a_deadline_is_kept_by_one_sweep_whatever_state_it_ends(place: Pla
 async def test_who_waits_for_its_turn_waits_as_long_as_others_have_theirs(place: Place) -> None:
     """A long batch is in line for hours; a line that stands still ends at the deadline all the same."""
     clock = ManualClock()
-    async with place.registry(clock=clock, evaluation_gives_way_s=1e6) as here:
+    async with place.registry(clock=clock, evaluations_at_once=1) as here:
         await here.prepare()
         await HeldReplica.at(place)
-        with batch(here):
-            for name in ("v0", "v1", "v2"):  # a batch leaves room for the first of them, which does not end
-                await here.post(here.announce(name, seed=ord(name[1])))
-            await clock.advance(400.0)
-            await has_its_turn(here, clock, "v2")
-            await clock.advance(202.0)
-            assert await here.status("v1") == "verified"
-            assert (await here.registry.adapters.find("v2")).deadline_s == 1000.0  # type: ignore[union-attr]
-            await clock.advance(800.0)
-            reason = (await here.reached("v1", "failed"))["reason"]
+        for name in ("v0", "v1", "v2"):  # there is room for the first of them, which does not end
+            await here.post(here.announce(name, seed=ord(name[1])))
+        await here.reached("v0", "evaluating")
+        await clock.advance(400.0)
+        await has_its_turn(here, clock, "v2")
+        await clock.advance(202.0)
+        assert await here.status("v1") == "verified"
+        assert (await here.registry.adapters.find("v2")).deadline_s == 1000.0  # type: ignore[union-attr]
+        await clock.advance(800.0)
+        reason = (await here.reached("v1", "failed"))["reason"]
     assert reason.startswith("no replica evaluated it before its deadline")
-
-
-@contextmanager
-def batch(here: World) -> Iterator[None]:
-    """Registrations that keep everything else waiting."""
-    with ExitStack() as going:
-        for _ in range(4):
-            going.enter_context(here.registry.precedence.going())
-        yield
 
 
 async def has_its_turn(here: World, clock: ManualClock, adapter_id: str) -> None:

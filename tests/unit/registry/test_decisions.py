@@ -44,6 +44,14 @@ def test_c45_the_record_carries_how_the_weights_are_scaled() -> None:
     assert (record.use_rslora, record.alpha, record.alpha_pattern) == (True, 8.0, {"q_proj": 2.0})
 
 
+def test_who_waits_for_its_evaluation_is_held_by_nobody_unless_it_is_pinned() -> None:
+    waiting = accepted()
+    evaluating = msgspec.structs.replace(waiting, status="evaluating")
+    pinned = msgspec.structs.replace(waiting, pinned=True)
+    wanted = [(one.status, records.adapter_record(one).wanted) for one in (waiting, evaluating, pinned)]
+    assert wanted == [("verified", False), ("evaluating", True), ("verified", True)]
+
+
 def test_two_announcements_differ_in_what_they_say_of_the_adapter() -> None:
     known = announcement(file_of())
     assert records.difference(known, msgspec.structs.replace(known, weights_uri="file:///moved")) is None

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from services.registry.core.turns import Entrant, Sight, TurnPolicy, may_begin, rest_s
+from services.registry import policies
+from services.registry.core.turns import Entrant, Leave, Sight, TurnPolicy, may_begin, rest_s
 from services.registry.precedence import Precedence
 from services.registry.turns import Turns
 from shared.runtime.clock import ManualClock
+from tests.support.registry_world import settings
 
 POLICY = TurnPolicy(at_once=4, give_way_s=600.0, longest_rest_s=10.0)
 CALM = Sight(batch=False, under_way=0, first_under_way=0, oldest_since_s=0.0, rest_until_s=0.0)
@@ -135,6 +139,22 @@ async def test_a_batch_that_never_ends_starves_nobody(fleet: Fleet) -> None:
         assert len(fleet.done) == 2000
 
 
+async def test_a_line_of_many_tenants_is_no_slower_to_look_at(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each customer may have a lane of its own, and every adapter that is registered has the line looked at."""
+    asked = list[bool]()
+
+    def counted(sight: Sight, policy: TurnPolicy, now_s: float, *, begun: bool) -> Leave:
+        asked.append(begun)
+        return may_begin(sight, policy, now_s, begun=begun)
+
+    monkeypatch.setattr("services.registry.turns.may_begin", counted)
+    with fleet.batch():
+        fleet.enter(*(one(f"a{number}", f"t{number}") for number in range(1000)))
+        await fleet.clock.advance(TOOK_S)
+    assert list(fleet.done) == ["a0"]
+    assert len(asked) < 2 * 1000 + 10
+
+
 async def test_another_tenants_adapter_waits_for_one_turn_of_each_lane(fleet: Fleet) -> None:
     with fleet.batch():
         fleet.enter(*(one(f"a{number}") for number in range(1000)), one("b", "other"))
@@ -159,16 +179,18 @@ async def test_what_has_begun_goes_on_beside_the_batch(fleet: Fleet) -> None:
         assert "again" in fleet.done
 
 
-async def test_retries_without_end_leave_turns_to_others(fleet: Fleet) -> None:
+@pytest.mark.parametrize("in_batch", [False, True])
+async def test_retries_without_end_leave_turns_to_others(fleet: Fleet, in_batch: bool) -> None:
     async def retry(adapter_id: str) -> None:
         while True:
             async with fleet.turns.turn(one(adapter_id, begun=True)):
                 await fleet.clock.sleep_s(TOOK_S)
 
-    fleet.tasks += [asyncio.create_task(retry(f"r{number}")) for number in range(50)]
-    fleet.enter(one("new"))
-    await fleet.clock.advance(3 * TOOK_S)
-    assert "new" in fleet.done
+    with fleet.batch() if in_batch else nullcontext():
+        fleet.tasks += [asyncio.create_task(retry(f"r{number}")) for number in range(50)]
+        fleet.enter(one("new"), one("newer"))
+        await fleet.clock.advance(13 * TOOK_S)
+        assert set(fleet.done) == {"new", "newer"}
 
 
 async def test_who_leaves_the_line_takes_no_turn_along(fleet: Fleet) -> None:
@@ -192,6 +214,26 @@ async def test_a_turn_that_comes_as_its_owner_leaves_goes_on(fleet: Fleet) -> No
         await fleet.tasks[0]
     await fleet.clock.advance(TOOK_S)
     assert set(fleet.done) == {"stays"}
+
+
+@pytest.mark.parametrize(("deadline_s", "give_way_s"), [(600.0, 480.0), (60.0, 48.0)])
+def test_giving_way_ends_before_a_deadline_does(tmp_path: Path, deadline_s: float, give_way_s: float) -> None:
+    """Or a single turn that lasts would have whoever waits for it fail."""
+    said = settings(tmp_path, evaluation_deadline_s=deadline_s)
+    policy = policies.turns(said, gives_way=True)
+    assert policy.give_way_s == give_way_s
+    assert policy.give_way_s + policy.longest_rest_s < deadline_s
+    assert policies.turns(said, gives_way=False).give_way_s == 0.0
+
+
+async def test_what_is_known_from_before_has_waited_since_then(fleet: Fleet) -> None:
+    """After a restart in the middle of a batch."""
+    await fleet.clock.advance(1000.0)
+    old = [msgspec.structs.replace(one(f"a{number}"), ready_at_s=300.0 + number) for number in range(8)]
+    with fleet.batch():
+        fleet.enter(one("young", "other"), *old)
+        await fleet.clock.advance(3 * TOOK_S)
+    assert set(fleet.done) == {"young", *(each.adapter_id for each in old)}
 
 
 async def batch_is_over(fleet: Fleet) -> None:
