@@ -50,7 +50,7 @@ class Upload:
         with self._turn:
             left_bytes = os.fstat(file.fileno()).st_size - file.tell()
             self._buffer = bytearray(min(max(left_bytes, 0), PART_BYTES))
-            del self._buffer[file.readinto(self._buffer) :]
+            del self._buffer[_read(file, memoryview(self._buffer)) :]
             self._hash.update(self._buffer)
             self._size_bytes += len(self._buffer)
             return len(self._buffer) == PART_BYTES
@@ -101,3 +101,12 @@ class Upload:
 
     def _is_there(self) -> bool:
         return int(self._client.head_object(**self._place)["ContentLength"]) == self._size_bytes
+
+
+def _read(file: FileIO, into: memoryview) -> int:
+    """So many bytes, all that there are if they are fewer: a file system may give less than it was asked for."""
+    filled_bytes = 0
+    with into:
+        while count := file.readinto(into[filled_bytes:]):
+            filled_bytes += count
+    return filled_bytes

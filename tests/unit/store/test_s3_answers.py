@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from urllib3.exceptions import SSLError
 from shared.store.patience import Patience
 from shared.store.port import ObjectChanged, StoreUnavailable, weights_key
 from shared.store.s3 import S3Store
+from shared.store.s3_upload import Upload
 from tests.integration.store_suite import SMALL, chunks_of, digest_of, read_all
 from tests.support.s3_failure import refused
 from tests.support.waiting import eventually
@@ -136,6 +138,35 @@ async def test_a_read_that_is_given_up_closes_its_connection() -> None:
     async with aclosing(store(client).read(KEY)) as chunks:
         assert await anext(chunks) == SMALL[:5]
     assert await asyncio.to_thread(eventually, lambda: given["Body"].closed, "the connection to be closed")
+
+
+def test_a_file_system_that_gives_less_than_was_asked_for_ends_no_file(tmp_path: Path) -> None:
+    class Reluctant(FileIO):
+        def readinto(self, buffer: Any) -> int:
+            return super().readinto(memoryview(buffer)[: 3 << 20])
+
+    content = os.urandom(9 << 20)
+    (tmp_path / "draft").write_bytes(content)
+    client = Client({"UploadId": "u"}, {"ETag": '"p"'}, {"ETag": '"p"'}, {"ETag": '"whole"'})
+    upload = Upload(client, {"Bucket": "bucket", "Key": KEY})
+    with Reluctant(tmp_path / "draft") as file:
+        while upload.fill(file):
+            upload.send_part()
+    assert upload.finish(digest_of(content)) == len(content)
+    parts = [said["Body"] for name, said in client.asked if name == "upload_part"]
+    assert [len(part) for part in parts] == [8 << 20, 1 << 20]
+    assert b"".join(parts) == content
+
+
+async def test_a_part_that_is_sent_again_has_the_same_bytes(tmp_path: Path) -> None:
+    content = os.urandom(9 << 20)
+    (tmp_path / "draft").write_bytes(content)
+    lost = refused("SlowDown", 503)
+    sent = lost, {"ETag": '"p"'}
+    client = Client({"UploadId": "u"}, *sent, *sent, {"ETag": '"whole"'}, answer(SMALL))
+    await store(client).adopt(KEY, tmp_path / "draft", digest_of(content))
+    parts = [said["Body"] for name, said in client.asked if name == "upload_part"]
+    assert parts == [*[content[: 8 << 20]] * 2, *[content[8 << 20 :]] * 2]
 
 
 async def test_an_upload_that_is_gone_at_its_first_completion_did_not_succeed() -> None:
