@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
+import inspect
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import hypothesis
@@ -40,6 +42,27 @@ hypothesis.settings.register_profile(
     "lorafleet", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("lorafleet")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "deadline(seconds): an asynchronous test fails if it is not over by then")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """No fixture can see to that: it is set up by a task of its own, and a timeout ends nothing but its task."""
+    mark = item.get_closest_marker("deadline")
+    if mark is not None and isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.obj = _bounded(item.obj, *mark.args)
+
+
+def _bounded(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def bounded(*args: object, **named: object) -> None:
+        async with _within(seconds):
+            await test(*args, **named)
+
+    return bounded
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

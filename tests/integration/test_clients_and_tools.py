@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from tests.clients.said import Said
 from tests.support.gateway_world import ALIAS_NAME, BASE_HASH, KEY, World, gateway_world
 from tests.support.scripted_replica import Script, says
 
-Within = Callable[[float], AbstractAsyncContextManager[None]]
+pytestmark = pytest.mark.deadline(60)
 QUESTION = {"role": "user", "content": "How is the weather in Paris and in Rome?"}
 WEATHER = {
     "name": "weather",
@@ -35,12 +35,6 @@ TWO_CALLS = (
 
 pytest_generate_tests = each_client
 _hang_up = pytest.fixture(scope="session", autouse=True)(hang_up)
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(60):
-        yield
 
 
 @asynccontextmanager

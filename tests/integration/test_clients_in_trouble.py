@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -18,17 +16,11 @@ from tests.clients.said import Said
 from tests.support.gateway_world import ALIAS_NAME, KEY, World, gateway_world
 from tests.support.scripted_replica import ScriptedReplica, says
 
-Within = Callable[[float], AbstractAsyncContextManager[None]]
+pytestmark = pytest.mark.deadline(60)
 HELLO = [{"role": "user", "content": "hello"}]
 
 pytest_generate_tests = each_client
 _hang_up = pytest.fixture(scope="session", autouse=True)(hang_up)
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(60):
-        yield
 
 
 async def ask(world: World, client: Client, verb: str = "chat", *, retries: int = 0, **params: Any) -> Said:

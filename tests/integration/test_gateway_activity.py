@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -22,11 +22,7 @@ from tests.support.scripted_replica import Script, ScriptedReplica, says
 PATH = "/v1/chat/completions"
 AT_ONCE = bucket_of(0.0)
 
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Callable[[float], AbstractAsyncContextManager[None]]) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 def refuses(code: str) -> Script:

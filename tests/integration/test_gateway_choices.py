@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -24,13 +24,7 @@ from tests.support.scripted_replica import PROMPT_TOKENS, ScriptedReplica, says
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 CALL = ('<tool_call>{"name": "ti', 'me", "arguments": {"at"', ": 5}}", "</tool_call>")
 TOOLS = [{"type": "function", "function": {"name": "time"}}]
-Within = Callable[[float], AbstractAsyncContextManager[None]]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 async def post(world: World, path: str = CHAT, **fields: Any) -> httpx.Response:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
-
 import openai
 import pytest
 
 from tests.support.gateway_world import ALIAS_NAME, BASE_NAME, gateway_world
 from tests.support.scripted_replica import PROMPT_TOKENS, says
 
-Within = Callable[[float], AbstractAsyncContextManager[None]]
+pytestmark = pytest.mark.deadline(30)
 HELLO = [{"role": "user", "content": "hello"}]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
 
 
 async def test_a_whole_answer() -> None:

@@ -6,8 +6,8 @@ import asyncio
 import json
 import re
 import resource
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -18,14 +18,8 @@ from services.gateway.settings import Settings
 from tests.support.gateway_world import KEY, SETTINGS, World, body, gateway_world
 from tests.support.scripted_replica import says
 
-Within = Callable[[float], AbstractAsyncContextManager[None]]
+pytestmark = pytest.mark.deadline(30)
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
 
 
 @asynccontextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
@@ -17,13 +17,7 @@ from tests.support.gateway_world import ALIAS_NAME, World, body, gateway_world
 from tests.support.scripted_replica import ScriptedReplica, says
 
 PATH = "/v1/chat/completions"
-Within = Callable[[float], AbstractAsyncContextManager[None]]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 async def texts(response: httpx.Response) -> AsyncIterator[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -28,13 +28,7 @@ from tests.support.scripted_replica import PROMPT_TOKENS, ScriptedReplica, says
 from tests.support.valkey_server import ValkeyServer
 
 PATH = "/v1/chat/completions"
-Within = Callable[[float], AbstractAsyncContextManager[None]]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(60):
-        yield
+pytestmark = pytest.mark.deadline(60)
 
 
 def using(url: str) -> Settings:

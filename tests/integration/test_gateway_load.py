@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
-
 import pytest
 
 from loadtest.driver.asking import Target
@@ -16,13 +13,7 @@ from shared.messages.generation import GenerateRequest
 from tests.support.gateway_world import ALIAS_NAME, BASE_NAME, FOREIGN_ALIAS, FOREIGN_KEY, KEY, gateway_world
 from tests.support.scripted_replica import Script, ScriptedReplica, says
 
-Within = Callable[[float], AbstractAsyncContextManager[None]]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 def asks(count: int, alias: str) -> list[Planned]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,11 +19,7 @@ PATH = "/v1/chat/completions"
 
 Samples = dict[tuple[str, ...], float]
 
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Callable[[float], AbstractAsyncContextManager[None]]) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 def samples(text: str) -> Samples:

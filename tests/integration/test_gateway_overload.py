@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
 
 import httpx
 import msgspec
@@ -16,11 +14,7 @@ from tests.support.scripted_replica import Script, ScriptedReplica, says
 
 PATH = "/v1/chat/completions"
 
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Callable[[float], AbstractAsyncContextManager[None]]) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 def busy_for(wait_s: float) -> Script:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
 
 import msgspec
 import pytest
@@ -15,13 +13,7 @@ from shared.messages.generation import GenerateRequest
 from tests.support.gateway_world import KEY, SETTINGS, World, body, gateway_world
 from tests.support.scripted_replica import ScriptedReplica
 
-Within = Callable[[float], AbstractAsyncContextManager[None]]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 class RawClient:

@@ -35,11 +35,7 @@ PATH = "/v1/chat/completions"
 Within = Callable[[float], AbstractAsyncContextManager[None]]
 TICK_S = 0.1
 
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 async def answer(replica: ScriptedReplica, request: GenerateRequest) -> None:

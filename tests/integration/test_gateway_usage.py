@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import httpx
@@ -24,13 +22,7 @@ from tests.support.scripted_replica import PROMPT_TOKENS, ScriptedReplica, says
 
 PATH = "/v1/chat/completions"
 IMPATIENT = msgspec.structs.replace(SETTINGS, patience_s=0.0)
-Within = Callable[[float], AbstractAsyncContextManager[None]]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 async def batches(world: World, count: int) -> list[UsageBatch]:

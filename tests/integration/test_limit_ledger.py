@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
@@ -18,13 +18,7 @@ from services.gateway.io.limits_redis import LedgerAway, RedisLedger, keys
 from tests.support.paper_ledger import PaperLedger
 from tests.support.valkey_server import ValkeyServer
 
-Within = Callable[[float], AbstractAsyncContextManager[None]]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(60):
-        yield
+pytestmark = pytest.mark.deadline(60)
 
 
 counts = st.integers(0, 40)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,11 +18,7 @@ from tests.unit.driver.stage import WHOLE, Respond, Visit, at, chunk, chunked, g
 
 OK = chunked(*WHOLE)
 
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Callable[[float], AbstractAsyncContextManager[None]]) -> AsyncIterator[None]:
-    async with within(20):
-        yield
+pytestmark = pytest.mark.deadline(20)
 
 
 async def load(

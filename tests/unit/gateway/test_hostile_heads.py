@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from services.gateway.io.protocol import PromptProtocol
 from tests.unit.gateway.paper import ASK, IN_CHUNKS, Answers, Connection, answered, part, start
 
+pytestmark = pytest.mark.deadline(30)
 HOST = b"host: x\r\n"
 
 
