@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -33,13 +32,7 @@ from tests.support.gateway_world import (
 from tests.support.scripted_replica import says
 
 PATH = "/v1/chat/completions"
-Within = Callable[[float], AbstractAsyncContextManager[None]]
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
+pytestmark = pytest.mark.deadline(30)
 
 
 def error(response: httpx.Response, status: int) -> dict[str, str | None]:
@@ -172,7 +165,7 @@ async def test_c81_a_bad_body_is_one_400(content: bytes, param: str | None) -> N
         assert (await client.post(PATH, json=body())).status_code == 200
 
 
-async def test_c81_20_mb_is_one_413_and_the_connection_goes_on() -> None:
+async def test_c81_20_mb_is_one_413_and_the_client_goes_on() -> None:
     async def chunked() -> AsyncIterator[bytes]:
         for _ in range(20):
             yield bytes(1_000_000)

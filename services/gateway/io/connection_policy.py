@@ -22,5 +22,5 @@ class ConnectionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     slow_write_s: float = 30.0
     most_ahead: int = 64
     most_ahead_bytes: int = 256 << 10
-    most_dropped_bytes: int = 16 << 20
-    dropping_s: float = 10.0
+    most_dropped_bytes: int = 64 << 20
+    dropping_s: float = 30.0

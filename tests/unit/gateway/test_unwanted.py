@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from services.gateway.io.line import line_of
 from services.gateway.io.protocol import prompt_protocol
 from tests.unit.gateway.paper import ASK, IN_CHUNKS, LAST, POLICY, Answers, Connection, answered, part, saying, start
 
-Within = Callable[[float], AbstractAsyncContextManager[None]]
+pytestmark = pytest.mark.deadline(30)
 
 LARGE_BYTES = 8 << 20
 LARGE = ASK.replace(b"length: 0", b"length: %d" % LARGE_BYTES)
@@ -25,12 +25,6 @@ NO = saying(start((b"content-length", b"2"), status=401), part(b"no"))
 NO_AND_BYE = saying(start((b"content-length", b"2"), (b"connection", b"close"), status=401), part(b"no"))
 STRICT = msgspec.structs.replace(POLICY, most_dropped_bytes=1_000)
 HASTY = msgspec.structs.replace(POLICY, dropping_s=0.02)
-
-
-@pytest.fixture(autouse=True)
-async def deadline(within: Within) -> AsyncIterator[None]:
-    async with within(30):
-        yield
 
 
 @asynccontextmanager
@@ -45,8 +39,9 @@ async def served(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.
     finally:
         writer.close()
         server.close()
-        while state.connections or state.tasks:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            while state.connections or state.tasks:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("app", [NO, NO_AND_BYE])
@@ -64,6 +59,15 @@ async def test_the_rest_of_a_refused_request_is_read_for_so_long(app: Any) -> No
     while not made.transport.closed:
         made.send(b"x")
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("app", [NO, NO_AND_BYE])
+async def test_c81_of_20_mb_that_are_refused_all_is_read(app: Any) -> None:
+    """Closed before, the connection would be reset: clients that send all before they read would lose their answer."""
+    made = await answered(app, ASK.replace(b"length: 0", b"length: 20000000"))
+    for _ in range(20):
+        made.send(bytes(1_000_000))
+    assert not made.transport.closed
 
 
 async def test_a_connection_is_kept_if_the_rest_of_what_was_refused_comes_and_each_time_it_may_be_as_much() -> None:
