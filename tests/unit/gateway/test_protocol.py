@@ -7,12 +7,27 @@ import gc
 import weakref
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from services.gateway.io.connection_policy import ConnectionPolicy
 from services.gateway.io.reading import Head, Reading
-from tests.unit.gateway.paper import ASK, IN_CHUNKS, LAST, OLD, Answers, Connection, answered, part, saying, start
+from tests.unit.gateway.paper import (
+    ASK,
+    IN_CHUNKS,
+    LAST,
+    OLD,
+    POLICY,
+    Answers,
+    Connection,
+    answered,
+    part,
+    saying,
+    start,
+)
+
+pytestmark = pytest.mark.deadline(30)
 
 
 @pytest.fixture
@@ -143,6 +158,18 @@ async def test_a_connection_that_is_over_is_held_by_no_timer(error: Exception | 
     del made
     gc.collect()
     assert transport() is None
+
+
+async def test_a_connection_is_not_idle_while_a_head_comes() -> None:
+    made = Connection(saying(start(), part(b"yes")), msgspec.structs.replace(POLICY, keep_alive_s=0.01))
+    made.send(ASK[:20])
+    later = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.02, later.set)
+    await later.wait()
+    assert not made.transport.over
+    made.send(ASK[20:])
+    await made.transport.shows(b"yes")
+    made.lose()
 
 
 @pytest.mark.parametrize("asked", [ASK, LAST, OLD])
