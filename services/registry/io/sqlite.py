@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ def prepare(engine: AsyncEngine) -> None:
     """Make it durable and its transactions real."""
     event.listen(engine.sync_engine, "connect", _on_connect)
     event.listen(engine.sync_engine, "begin", _on_begin)
+    event.listen(engine.sync_engine, "invalidate", _on_invalidate)
 
 
 def options(connections: int, timeout_s: float) -> dict[str, Any]:
@@ -75,6 +78,14 @@ def _on_connect(connection: Any, record: object) -> None:
         # The pool does not know it yet, so nobody else would end its thread.
         connection.close()
         raise
+
+
+def _on_invalidate(connection: Any, record: object, exception: BaseException | None) -> None:
+    """Of who is cancelled. Closed while a cursor has rows left, its transaction would go on, and hold the lock,
+    until that cursor is collected as garbage."""
+    if isinstance(exception, asyncio.CancelledError):
+        with suppress(sqlite3.Error):
+            connection.rollback()
 
 
 def _on_begin(connection: Connection) -> None:

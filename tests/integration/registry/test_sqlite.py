@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from pathlib import Path
 
+import aiosqlite
 import pytest
 
 from services.registry.io import customer_rows
@@ -66,3 +68,30 @@ async def test_a_database_that_stays_locked_is_unavailable(tmp_path: Path, datab
     other.close()
     async with database.write() as connection:
         await customer_rows.save_tenant(connection, TenantRecord(tenant_id="acme"), 1.0)
+
+
+async def test_who_is_cancelled_before_all_rows_came_leaves_no_lock_behind(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long its cursor lives: a registry that started next found the database locked."""
+    held, begun = list[aiosqlite.Cursor](), asyncio.Event()
+
+    async def endless(cursor: aiosqlite.Cursor) -> None:
+        held.append(cursor)
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def look() -> None:
+        async with database.write() as connection:
+            await connection.exec_driver_sql("SELECT 1 UNION SELECT 2")
+
+    await database.check()  # its first connection is open then
+    monkeypatch.setattr(aiosqlite.Cursor, "fetchall", endless)
+    looking = asyncio.create_task(look())
+    await begun.wait()
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    other = sqlite3.connect(tmp_path / "below" / "registry.db", isolation_level=None, timeout=0.0)
+    other.execute("BEGIN IMMEDIATE")
+    other.close()
+    assert held
