@@ -104,7 +104,7 @@ class Uploads:
                 async with self._unclaimed.noting(digest) as noted:
                     content = await fill(draft, chunks, share)
                     await noted
-                outcome = await (self._keep(digest, draft) if draft.size_bytes else self._keep_whole(digest, content))
+                outcome = await (self._keep(digest, draft) if draft.size_bytes else self._take(digest, content, draft))
         except DigestMismatch as error:
             outcome = _another_file(error)
         finally:
@@ -149,10 +149,15 @@ class Uploads:
         self._inspected.note(draft.facts(), version)
         return _uri(digest)
 
-    async def _keep_whole(self, digest: str, content: bytearray) -> str:
+    async def _take(self, digest: str, content: bytearray, draft: Draft) -> str:
+        """If the store is away, the content is in the draft afterwards."""
         reading = await asyncio.to_thread(_read, content)
         _check(reading.digest, digest)
-        version = await self._store.take(weights_key(digest), content, digest)
+        try:
+            version = await self._store.take(weights_key(digest), content, digest)
+        except StoreUnavailable:
+            await asyncio.to_thread(draft.append, content)
+            raise
         self._inspected.note(reading.facts(), version)
         return _uri(digest)
 

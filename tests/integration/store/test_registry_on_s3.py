@@ -16,7 +16,7 @@ from services.registry.io.drafts import Draft
 from services.registry.registration.arriving import PART_BYTES
 from shared.runtime.settings import SettingsError
 from shared.store.access import S3Access
-from shared.store.port import weights_key
+from shared.store.port import StoreUnavailable, weights_key
 from shared.store.s3 import S3Store
 from tests.integration.store.bucket import Bucket
 from tests.integration.store_suite import read_all
@@ -88,6 +88,25 @@ async def test_an_upload_that_goes_in_one_request_is_on_no_disk_before_and_is_no
         announced = announcement(file, adapter_id="v1", weights_uri=sent.json()["weights_uri"])
         assert (await here.post(announced)).status_code == 201
     assert bucket.files() == [weights_key(hashlib.sha256(file).hexdigest())]
+
+
+async def test_an_upload_that_the_bucket_did_not_take_goes_on_with_nothing_sent_twice(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = os.urandom(PART_BYTES + 9000)
+    path = f"/internal/uploads/{hashlib.sha256(file).hexdigest()}"
+
+    async def away(*_: object) -> str:
+        raise StoreUnavailable("no answer")
+
+    async with place(tmp_path).registry(**said(bucket)) as here:
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(S3Store, "take", away)
+            assert (await here.admin.put(path, content=file)).status_code == 503
+        offset = (await here.admin.head(path)).headers["upload-offset"]
+        assert offset == str(len(file))
+        assert (await here.admin.put(path, content=b"", headers={"upload-offset": offset})).status_code == 201
+    assert await read_all(bucket.store(), bucket.files()[0]) == file
 
 
 async def test_an_upload_goes_on_at_another_registry_with_the_same_folder_for_drafts(
