@@ -105,7 +105,7 @@ async def test_a_prompt_that_cannot_be_answered_says_so_and_the_others_are_answe
     one, long = await complete(replica, await candidate(replica), asked)
     assert (one.error, one.tokens) == ("", 6)
     assert (long.case, long.finish, long.text) == (7, "refused", "")
-    assert "max_tokens 99999" in long.error
+    assert "99999 for the answer" in long.error
 
 
 async def test_what_the_deadline_finds_unanswered_says_so_with_what_came_before(
