@@ -38,6 +38,8 @@ class Resumption:
             if adapter is None or adapter.status != lifecycle.REGISTERED:
                 return True
             around = await Sight(connection).around(adapter.announced)
+        if not await self._is_registered(adapter_id):  # whoever announced it has come to an end meanwhile
+            return True
         try:
             await self._verifications.verify(adapter.announced, around)
         except (StoreUnavailable, SourceUnavailable) as error:
@@ -45,3 +47,8 @@ class Resumption:
             _log.warning("an adapter waits to be verified", error=error)
             return False
         return True
+
+    async def _is_registered(self, adapter_id: str) -> bool:
+        async with self._database.read() as connection:
+            adapter = await adapter_rows.find(connection, adapter_id)
+        return adapter is not None and adapter.status == lifecycle.REGISTERED
