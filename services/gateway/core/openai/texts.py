@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ DEFAULT_TOKENS = 16
 """OpenAI's, where nobody says how long the answer may be."""
 
 NOT_SERVED: Mapping[str, tuple[Any, ...]] = {"suffix": ("",)}
+_TokenIds = tuple[Annotated[int, msgspec.Meta(ge=0, le=LARGEST_TOKENS)], ...]
 
 
 def parse(body: bytes) -> Wish | Refusal:
@@ -43,7 +44,7 @@ def _read(fields: dict[str, Any]) -> Wish:
 def _prompts(value: Any) -> tuple[Prompt, ...]:
     """A text, some texts, token ids, or some lists of them. Millions of anything fit into a body: all requests stand
     still meanwhile, so nothing is done for each but what has to be."""
-    if isinstance(value, str) or (isinstance(value, list) and int in set(map(type, value))):
+    if isinstance(value, str) or (isinstance(value, list) and int in set(map(type, value[: MOST_ANSWERS + 1]))):
         return (_prompt("prompt", value),)
     if not isinstance(value, list):
         message = f"`prompt` must be a string, token ids or a list of them, not {shown(value)}."
@@ -61,10 +62,11 @@ def _prompt(at: str, value: Any) -> Prompt:
         raise Defect(f"`{at}` must not be empty.", at, "invalid_value")
     if isinstance(value, str):
         return Prompt(text=value)
-    if set(map(type, value)) != {int} or min(value) < 0 or max(value) > LARGEST_TOKENS:
+    try:
+        return Prompt(token_ids=msgspec.convert(value, _TokenIds))
+    except msgspec.ValidationError:
         wrong = next(each for each in value if not is_integer(each) or not 0 <= each <= LARGEST_TOKENS)
-        raise Defect(f"`{at}` must hold token ids, not {shown(wrong)}.", at, "invalid_value")
-    return Prompt(token_ids=tuple(value))
+        raise Defect(f"`{at}` must hold token ids, not {shown(wrong)}.", at, "invalid_value") from None
 
 
 def _refuse_too_many(answers: int) -> None:
