@@ -21,7 +21,8 @@ from shared.store.patience import USUAL_PATIENCE, Patience
 from shared.store.port import Listed, ObjectMissing, checked_key
 from shared.store.s3_download import Download
 from shared.store.s3_errors import FAILURES, explained, passes
-from shared.store.s3_requests import abort_begun, etag
+from shared.store.s3_requests import abort_begun, etag, put_whole
+from shared.store.s3_signing import sign_with_known_digests
 from shared.store.s3_upload import PART_BYTES, Upload
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ def connect(access: S3Access, limits: LinkLimits = USUAL_LIMITS) -> Any:
         max_pool_connections=_THREADS,
     )
     try:
-        return Session().client(
+        client = Session().client(
             "s3",
             endpoint_url=access.s3_endpoint_url,
             region_name=access.s3_region,
@@ -65,6 +66,8 @@ def connect(access: S3Access, limits: LinkLimits = USUAL_LIMITS) -> Any:
         )
     except (BotoCoreError, ValueError) as error:
         raise ValueError(f"no S3 client can be made of these settings: {error}") from error
+    sign_with_known_digests(client)
+    return client
 
 
 class S3Store:
@@ -108,9 +111,8 @@ class S3Store:
 
     async def take(self, key: str, content: bytearray, digest: str) -> str | None:
         """See ObjectStore. One request: there is nothing to take back."""
-        put = partial(self._client.put_object, **self._place(key), Body=content)
-        stored = await self._ask(put, key)
-        return (str(stored.get("ETag", "")) if content else "") or await self.version(key)
+        put = partial(put_whole, self._client, self._place(key), content, digest)
+        return await self._ask(put, key) or await self.version(key)
 
     async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         """See ObjectStore."""

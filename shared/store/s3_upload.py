@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from shared.store.port import DigestMismatch
 from shared.store.s3_errors import code_of
-from shared.store.s3_requests import told
+from shared.store.s3_requests import put_whole, told
 
 PART_BYTES = 8 << 20
 """All that is held in memory. S3 takes 10,000 parts: 80 GB."""
@@ -65,8 +65,7 @@ class Upload:
             if (found := self._hash.hexdigest()) != digest:
                 raise DigestMismatch(f"the SHA-256 of the bytes is {found}, not {digest}")
             if self._upload_id is None:
-                stored = self._client.put_object(**self._place, Body=self._buffer)
-                self.version = str(stored.get("ETag", "")) if self._size_bytes else ""  # as whoever asks for it is told
+                self.version = put_whole(self._client, self._place, self._buffer, digest)
             else:
                 if self._buffer:
                     self._send_part()

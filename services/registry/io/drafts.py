@@ -16,6 +16,7 @@ from pathlib import Path
 
 from services.registry.core.files.verify import FileFacts
 from services.registry.io.draft_files import held, remove_unused, sizes
+from services.registry.io.finite import Bytes
 from services.registry.io.inspection import Inspection
 from shared.store.port import StoreUnavailable
 
@@ -88,7 +89,7 @@ class Draft:
             enough = [path for size, path in found if size >= size_bytes]
             return any(self._take_over(path, size_bytes) for path in enough) or self._copy(enough[:1], size_bytes)
 
-    def append(self, piece: bytes | bytearray) -> None:
+    def append(self, piece: Bytes) -> None:
         """After a failure a beginning of the piece may be in the file, and it is to be closed."""
         with self._turn, _told():
             if piece and not self._closed:
@@ -124,7 +125,7 @@ class Draft:
                     self._write(chunk)
         return self.size_bytes == size_bytes and bool(paths)
 
-    def _write(self, piece: bytes | bytearray) -> None:
+    def _write(self, piece: Bytes) -> None:
         file = self._file = self._file or self._begun()
         rest = memoryview(piece)
         while rest:

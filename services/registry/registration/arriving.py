@@ -20,25 +20,38 @@ class Memory:
         self.held_bytes = 0
         self._most_bytes = most_bytes
         self._each_bytes = each_bytes
+        self._open = 0
+        self._spare: list[bytearray] = []
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """What it has grown to is free again afterwards."""
-        share = Share(self)
+        """What it has grown to is free again afterwards. If all went well its buffer is for the next one: to have
+        memory of one's own from the system costs as much as to fill it. Else somebody may still be reading it."""
+        share = Share(self, self._spare.pop() if self._spare else bytearray())
+        self._open += 1
         try:
             yield share
+            self._spare.append(share.buffer)
         finally:
             share.give_back()
+            self._open -= 1
+            self._let_go()
 
     def has_room(self, held_bytes: int, wanted_bytes: int) -> bool:
         """For somebody who holds so much to hold as much as is wanted."""
         return wanted_bytes <= self._each_bytes and self.held_bytes - held_bytes + wanted_bytes <= self._most_bytes
 
+    def _let_go(self) -> None:
+        """Of what is beyond all bounds, and of everything once nobody uploads any more."""
+        while self._spare and (not self._open or self.held_bytes + sum(map(len, self._spare)) > self._most_bytes):
+            self._spare.pop()
+
 
 class Share:
-    """One upload's part of the memory."""
+    """One upload's part of the memory. `buffer` is its own within the context; what is in it at first means nothing."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, buffer: bytearray) -> None:
+        self.buffer = buffer
         self._memory = memory
         self._held_bytes = 0
 
@@ -56,28 +69,29 @@ class Share:
 
 
 async def fill(draft: Draft, chunks: AsyncIterator[bytes], share: Share) -> bytearray:
-    """All that came, if it could stay in memory and nothing came before it; else all is in the draft. What `chunks`
-    raises passes through, and what has come is in the draft then, but for StoreUnavailable."""
-    waiting, waiting_bytes = list[bytes](), 0
+    """All that came, if it could stay in memory and nothing came before it, in the buffer of the share; else all is in
+    the draft. What `chunks` raises passes through, and what has come is in the draft then, but for StoreUnavailable."""
+    waiting, waiting_bytes = share.buffer, 0
     try:
         async for chunk in chunks:
-            waiting.append(chunk)
+            waiting[waiting_bytes : waiting_bytes + len(chunk)] = chunk
             waiting_bytes += len(chunk)
             if waiting_bytes >= PART_BYTES and (draft.size_bytes or not share.grow(waiting_bytes)):
-                await asyncio.to_thread(_append, draft, waiting)
+                await asyncio.to_thread(_append, draft, waiting, waiting_bytes)
                 share.give_back()
-                waiting, waiting_bytes = [], 0
+                waiting_bytes = 0
     except StoreUnavailable:
         raise
     except Exception:
-        await asyncio.to_thread(_append, draft, waiting)
+        await asyncio.to_thread(_append, draft, waiting, waiting_bytes)
         raise
     if draft.size_bytes:
-        await asyncio.to_thread(_append, draft, waiting)
+        await asyncio.to_thread(_append, draft, waiting, waiting_bytes)
         return bytearray()
-    return bytearray().join(waiting)
+    del waiting[waiting_bytes:]
+    return waiting
 
 
-def _append(draft: Draft, pieces: list[bytes]) -> None:
-    """Joined once: a buffer that grows with every piece is copied as often."""
-    draft.append(b"".join(pieces))
+def _append(draft: Draft, buffer: bytearray, size_bytes: int) -> None:
+    with memoryview(buffer) as view, view[:size_bytes] as piece:
+        draft.append(piece)

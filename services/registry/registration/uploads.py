@@ -169,8 +169,9 @@ def _check(found: str, digest: str) -> None:
 
 def _read(content: bytearray) -> Inspection:
     reading = Inspection()
-    for start in range(0, len(content), _READ_BYTES):
-        reading.feed(content[start : start + _READ_BYTES])
+    with memoryview(content) as view:
+        for start in range(0, len(view), _READ_BYTES):
+            reading.feed(view[start : start + _READ_BYTES])
     return reading
 
 
