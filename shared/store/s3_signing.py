@@ -1,7 +1,7 @@
 """Requests whose body's SHA-256 is known already: signing them hashes nothing once more.
 
-SigV4 signs the SHA-256 of the body (x-amz-content-sha256), and servers compare what they receive with it. botocore computes
-it anew from every body, which is as much work as to send it.
+SigV4 signs the SHA-256 of the body (x-amz-content-sha256), and servers compare what they receive with it. botocore
+computes it anew from every body, which is as much work as to send it.
 """
 
 from __future__ import annotations

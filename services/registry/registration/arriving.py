@@ -23,28 +23,33 @@ class Memory:
         self._open = 0
         self._spare: list[bytearray] = []
 
+    @property
+    def spare_bytes(self) -> int:
+        """Of buffers that wait for the next upload. They have what room uploads leave."""
+        return sum(map(len, self._spare))
+
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """What it has grown to is free again afterwards. If all went well its buffer is for the next one: to have
-        memory of one's own from the system costs as much as to fill it. Else somebody may still be reading it."""
+        """What it has grown to is free again afterwards. If all went well its buffer is for the next one: memory that
+        is new from the system costs as much as to fill it. Else a thread may still be reading it."""
         share = Share(self, self._spare.pop() if self._spare else bytearray())
         self._open += 1
         try:
             yield share
             self._spare.append(share.buffer)
         finally:
-            share.give_back()
             self._open -= 1
-            self._let_go()
+            share.give_back()
 
-    def has_room(self, held_bytes: int, wanted_bytes: int) -> bool:
-        """For somebody who holds so much to hold as much as is wanted."""
-        return wanted_bytes <= self._each_bytes and self.held_bytes - held_bytes + wanted_bytes <= self._most_bytes
-
-    def _let_go(self) -> None:
-        """Of what is beyond all bounds, and of everything once nobody uploads any more."""
-        while self._spare and (not self._open or self.held_bytes + sum(map(len, self._spare)) > self._most_bytes):
+    def hold(self, before_bytes: int, now_bytes: int) -> bool:
+        """Whether there is room for somebody who held so much to hold as much as that, from now on."""
+        after_bytes = self.held_bytes - before_bytes + now_bytes
+        if now_bytes and (now_bytes > self._each_bytes or after_bytes > self._most_bytes):
+            return False
+        self.held_bytes = after_bytes
+        while self._spare and (not self._open or after_bytes + self.spare_bytes > self._most_bytes):
             self._spare.pop()
+        return True
 
 
 class Share:
@@ -57,14 +62,13 @@ class Share:
 
     def grow(self, to_bytes: int) -> bool:
         """Whether there is room for so much."""
-        if not self._memory.has_room(self._held_bytes, to_bytes):
+        if not self._memory.hold(self._held_bytes, to_bytes):
             return False
-        self._memory.held_bytes += to_bytes - self._held_bytes
         self._held_bytes = to_bytes
         return True
 
     def give_back(self) -> None:
-        self._memory.held_bytes -= self._held_bytes
+        self._memory.hold(self._held_bytes, 0)
         self._held_bytes = 0
 
 

@@ -100,3 +100,60 @@ async def test_a_disk_that_takes_nothing_is_no_reason_to_try_it_once_more(
     with pytest.raises(StoreUnavailable, match="No space left"):
         await _filled(Memory(0, 0), drafts.new(DIGEST), _chunks())
     assert tried == [1]
+
+
+async def _received(memory: Memory, drafts: Drafts, content: bytes) -> tuple[int, bytes]:
+    """Which buffer it came into, and what was in it."""
+    draft = drafts.new(DIGEST)
+    try:
+        with memory.share() as share:
+            held = await fill(draft, _chunks(content=content), share)
+            return id(held), bytes(held)
+    finally:
+        draft.close()
+
+
+async def test_a_buffer_is_for_the_next_one_and_nothing_of_the_last_is_left_in_it(drafts: Drafts) -> None:
+    memory = Memory(8 * PART_BYTES, 4 * PART_BYTES)
+    with memory.share():  # somebody else is still uploading
+        first, held = await _received(memory, drafts, CONTENT)
+        assert held == CONTENT
+        for other in (os.urandom(len(CONTENT)), os.urandom(70_001), b"", os.urandom(len(CONTENT) - 1), CONTENT):
+            again, held = await _received(memory, drafts, other)
+            assert (again, held) == (first, other)
+
+
+async def test_a_buffer_that_somebody_may_still_be_reading_is_nobody_elses(drafts: Drafts) -> None:
+    """A request to the store goes on in its thread when its caller is cancelled."""
+    memory = Memory(8 * PART_BYTES, 4 * PART_BYTES)
+    for error in (StoreUnavailable(), asyncio.CancelledError(), EOFError()):
+        with memory.share():
+            left: list[bytearray] = []
+
+            async def given_up(error: BaseException = error, left: list[bytearray] = left) -> None:
+                with memory.share() as share:
+                    left.append(await fill(drafts.new(DIGEST), _chunks(), share))
+                    raise error
+
+            with pytest.raises(type(error)):
+                await given_up()
+            again, _ = await _received(memory, drafts, CONTENT[::-1])
+            assert again != id(left[0])
+            assert left == [CONTENT]
+
+
+async def test_memory_is_given_back_once_nobody_uploads(drafts: Drafts) -> None:
+    memory = Memory(8 * PART_BYTES, 4 * PART_BYTES)
+    with memory.share():
+        await _received(memory, drafts, CONTENT)
+        assert memory.spare_bytes == len(CONTENT)
+    assert memory.spare_bytes == 0
+
+
+async def test_buffers_that_are_kept_leave_room_for_what_comes(drafts: Drafts) -> None:
+    memory = Memory(4 * PART_BYTES, 4 * PART_BYTES)
+    with memory.share(), memory.share() as other:
+        await _received(memory, drafts, CONTENT)
+        assert memory.spare_bytes == len(CONTENT)
+        assert other.grow(PART_BYTES)
+        assert memory.held_bytes + memory.spare_bytes <= 4 * PART_BYTES

@@ -1,0 +1,92 @@
+"""What a body is signed with: the SHA-256 that is known of it, and of every other body its own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from shared.store.access import S3Access
+from shared.store.patience import Patience
+from shared.store.port import DigestMismatch
+from shared.store.s3 import S3Store, connect
+from shared.store.s3_requests import put_whole
+from shared.store.s3_signing import body_has
+from tests.integration.store_suite import SMALL, chunks_of, digest_of
+
+ACCESS = S3Access(s3_endpoint_url="http://127.0.0.1:9", s3_access_key_id="id", s3_secret_access_key="secret")
+PLACE = {"Bucket": "bucket", "Key": "adapters/x"}
+EMPTY = digest_of(b"")
+_SIGNED = "x-amz-content-sha256"
+
+
+@pytest.fixture
+def sent() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def client(sent: list[Any]) -> Any:
+    """Its requests are kept, and answered without a network."""
+
+    def answered(request: Any, **_: Any) -> AWSResponse:
+        sent.append(request)
+        return AWSResponse(request.url, 200, {"ETag": '"1"'}, SimpleNamespace(stream=lambda: [b""]))
+
+    client = connect(ACCESS)
+    client.meta.events.register("before-send.s3", answered)
+    return client
+
+
+def signed(request: Any) -> object:
+    return (
+        request.headers[_SIGNED].decode() if isinstance(request.headers[_SIGNED], bytes) else request.headers[_SIGNED]
+    )
+
+
+async def test_a_whole_object_is_signed_with_its_digest_and_hashed_no_more(
+    client: Any, sent: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hashing(_: object, request: object) -> str:
+        raise AssertionError(f"the body is hashed once more: {request}")
+
+    monkeypatch.setattr("botocore.auth.S3SigV4Auth.payload", hashing)
+    store, digest = S3Store(client, "bucket", patience=Patience(attempts=1)), digest_of(SMALL)
+    (tmp_path / "draft").write_bytes(SMALL)
+    await store.take("adapters/x", bytearray(SMALL), digest)
+    await store.put("adapters/x", chunks_of(SMALL), digest)
+    await store.adopt("adapters/x", tmp_path / "draft", digest)
+    assert [signed(request) for request in sent] == [digest] * 3
+    assert all(b"x-amz-content-sha256" in request.headers["Authorization"] for request in sent)
+
+
+def test_every_other_request_has_its_own(client: Any, sent: list[Any]) -> None:
+    put_whole(client, PLACE, bytearray(b"one"), digest_of(b"one"))
+    client.put_object(**PLACE, Body=bytearray(b"other"))
+    client.get_object(**PLACE)
+    assert [signed(request) for request in sent] == [digest_of(b"one"), digest_of(b"other"), EMPTY]
+
+
+def test_an_object_is_known_by_what_the_server_is_told_of_it(client: Any, sent: list[Any]) -> None:
+    """So bytes that changed since they were hashed are refused by a server that compares them."""
+    put_whole(client, PLACE, bytearray(b"changed since"), digest_of(b"as hashed"))
+    assert [(bytes(request.body), signed(request)) for request in sent] == [(b"changed since", digest_of(b"as hashed"))]
+
+
+async def test_what_one_thread_knows_is_nobody_elses(client: Any, sent: list[Any]) -> None:
+    def other() -> None:
+        client.put_object(**PLACE, Body=bytearray(b"other"))
+
+    with body_has(digest_of(b"one")):
+        await asyncio.get_running_loop().run_in_executor(None, other)
+    assert [signed(request) for request in sent] == [digest_of(b"other")]
+
+
+async def test_another_digest_than_that_of_the_bytes_is_signed_for_nobody(client: Any, sent: list[Any]) -> None:
+    with pytest.raises(DigestMismatch):
+        await S3Store(client, "bucket").put("adapters/x", chunks_of(SMALL), digest_of(b"other"))
+    assert sent == []
