@@ -196,7 +196,7 @@ bench-registry: $(INSTALLED) ## the registry's database with 20,000 adapters and
 	@$(PYTHON) -m loadtest.registry_scale
 
 .PHONY: bench-registrations
-bench-registrations: $(INSTALLED) ## batches beside what the store alone takes, into reports/registrations.json; PARTS=tiny,heavy,heavy_s3,restart,restart_s3
+bench-registrations: $(INSTALLED) ## batches beside what the store alone takes, into reports/registrations.json; PARTS=tiny,heavy,heavy_s3,restart,restart_s3,restart_s3_gbit
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m loadtest.registrations $(if $(PARTS),--parts $(PARTS)) $(if $(COUNT),--tiny $(COUNT)) \
 	  $(if $(HEAVY),--heavy $(HEAVY)) $(if $(SIZE),--heavy-mib $(SIZE)) $(if $(MANY),--many $(MANY)) $(if $(MANY_SIZE),--many-mib $(MANY_SIZE)) \

@@ -4,11 +4,12 @@ reports/registrations.json.
 Tiny adapters weigh nothing, so what is around them is measured. Heavy ones are as large as a 7B model's:
 there the store is the bound, a folder on this machine, and then a real S3 server (rclone) that is held to the 200 MB/s
 of the specification. Many are registered over a registry that is killed in the middle: tiny ones, and then as large as
-a small model's, into such a server. Adapters are sent as uploads, or named by their addresses where the registry reads
-them itself; beside either stands what the store alone takes of the same bytes at the same place, as many at once: the
-mean of just before and just after. Whatever is timed begins with nothing left to be written and ends when its objects
-are on the disk; but for the many, it reads files that are still in memory. What a part measured stays in the report
-until it runs again.
+a small model's, into such a server, and into one behind a link of about 1 Gbit/s. What a registration takes of the
+processors is stated by who takes it, and how busy all of them were: it tells whether they or the store were the bound.
+Adapters are sent as uploads, or named by their addresses where the registry reads them itself; beside either stands
+what the store alone takes of the same bytes at the same place, as many at once: the mean of just before and just after.
+Whatever is timed begins with nothing left to be written and ends when its objects are on the disk; but for the many, it
+reads files that are still in memory. What a part measured stays in the report until it runs again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from loadtest.registrations_made import MOST
-from loadtest.registrations_parts import Wish, heavy, heavy_s3, restart, restart_s3, tiny
+from loadtest.registrations_parts import Wish, heavy, heavy_s3, restart, restart_s3, restart_s3_gbit, tiny
+from loadtest.registry_store import GBIT_BYTES_PER_S, OBJECT_STORE_BYTES_PER_S
 from loadtest.report import REPORTS, Figure, read_report, write_report
 
 _NAME = "registrations"
@@ -29,6 +31,7 @@ _RUNS: Mapping[str, Callable[[Wish], dict[str, Figure]]] = {
     "heavy_s3": heavy_s3,
     "restart": restart,
     "restart_s3": restart_s3,
+    "restart_s3_gbit": restart_s3_gbit,
 }
 
 
@@ -67,10 +70,11 @@ def _wish() -> Wish:
 
 
 def _condition(part: str, wish: Wish) -> str:
-    counts = (wish.tiny, wish.heavy, wish.heavy, wish.many, wish.many)
-    count = dict(zip(_RUNS, counts, strict=True))[part]
-    ways = "over a killed registry" if part.startswith("restart") else "each way"
-    where = ", an S3 server held to 200 MB/s beside it" if part.endswith("_s3") else ""
+    restarts = part.startswith("restart")
+    count = wish.many if restarts else wish.tiny if part == "tiny" else wish.heavy
+    ways = "over a killed registry" if restarts else "each way"
+    link = GBIT_BYTES_PER_S if part.endswith("_gbit") else OBJECT_STORE_BYTES_PER_S
+    where = f", an S3 server held to {link / 1e6:.0f} MB/s beside it" if "_s3" in part else ""
     return f"{count} adapters {ways}, {wish.at_once} at once, one replica on the same machine{where}"
 
 

@@ -13,10 +13,11 @@ import msgspec
 
 from infra.adapters.random_adapter import write_random_adapter
 from infra.local.temporary import TemporaryFleet, temporary_fleet
+from loadtest.registrations_figures import processors, rate, share
 from loadtest.registrations_made import Mould
 from loadtest.registrations_model import RANK, write_heavy_base
 from loadtest.registrations_run import TENANT, Killing, Ledger, Took, run_batch, until_active_s
-from loadtest.registry_store import Stage, folder_stage, s3_stage
+from loadtest.registry_store import GBIT_BYTES_PER_S, OBJECT_STORE_BYTES_PER_S, Stage, folder_stage, s3_stage
 from loadtest.report import Figure
 
 _SHARE = ">= 0.5"
@@ -66,7 +67,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         return took_s
 
     def run(self, source: tuple[str, ...], count: int) -> Took:
-        return run_batch(self.fleet, source, self.at_once, count)
+        return run_batch(self.fleet, source, self.at_once, count, self.stage.server_pid)
 
 
 def tiny(wish: Wish) -> dict[str, Figure]:
@@ -94,8 +95,8 @@ def restart(wish: Wish) -> dict[str, Figure]:
         return _killed(bench, wish.many)
 
 
-def restart_s3(wish: Wish) -> dict[str, Figure]:
-    with s3_stage() as stage, tempfile.TemporaryDirectory(prefix="lorafleet-base-") as folder:
+def restart_s3(wish: Wish, bytes_per_s: int = OBJECT_STORE_BYTES_PER_S) -> dict[str, Figure]:
+    with s3_stage(bytes_per_s) as stage, tempfile.TemporaryDirectory(prefix="lorafleet-base-") as folder:
         base = write_heavy_base(wish.model, Path(folder) / "heavy", wish.many_bytes)
         with _bench(wish, base, RANK, stage) as bench:
             before_s = bench.alone_s(range(_ALONE))
@@ -104,11 +105,15 @@ def restart_s3(wish: Wish) -> dict[str, Figure]:
         alone = 2 * _ALONE / (before_s + after_s)
         return {
             "adapter_mb": Figure(value=round(bench.mould.size_bytes / 1e6, 1), unit="MB"),
-            "store_alone_before_per_s": _rate(_ALONE / before_s),
-            "store_alone_after_per_s": _rate(_ALONE / after_s),
-            "share_of_store": _share(figures["accepted_per_s"].value, alone, _SHARE),
+            "store_alone_before_per_s": rate(_ALONE / before_s),
+            "store_alone_after_per_s": rate(_ALONE / after_s),
+            "share_of_store": share(figures["accepted_per_s"].value, alone, _SHARE),
             **figures,
         }
+
+
+def restart_s3_gbit(wish: Wish) -> dict[str, Figure]:
+    return restart_s3(wish, GBIT_BYTES_PER_S)
 
 
 def _killed(bench: Bench, many: int) -> dict[str, Figure]:
@@ -123,7 +128,8 @@ def _killed(bench: Bench, many: int) -> dict[str, Figure]:
         "accepted_at_kill": Figure(value=killing.seen.accepted, unit="adapters"),
         "until_next_accepted_s": Figure(value=round(killing.seen.away_s, 2), unit="s"),
         "progress_lines": Figure(value=len(took.progress), unit=""),
-        "accepted_per_s": _rate(took.count / took.accepted_s),
+        "accepted_per_s": rate(took.count / took.accepted_s),
+        **processors(took, killing.seen.registry_s),
     }
 
 
@@ -146,26 +152,18 @@ def _measured(
     after_s = bench.alone_s(numbers)
     alone = 2 * took.count / (before_s + after_s)
     figures = {
-        f"{way}.store_alone_before_per_s": _rate(took.count / before_s),
-        f"{way}.store_alone_after_per_s": _rate(took.count / after_s),
-        f"{way}.accepted_per_s": _rate(took.count / took.accepted_s),
-        f"{way}.active_per_s": _rate(took.count / active_s),
-        f"{way}.share_of_store": _share(took.count / took.accepted_s, alone, target),
-        f"{way}.active_share_of_store": _share(took.count / active_s, alone, None),
-        f"{way}.registry_ms": Figure(value=round(took.registry_s / took.count * 1000, 2), unit="ms of a processor"),
+        f"{way}.store_alone_before_per_s": rate(took.count / before_s),
+        f"{way}.store_alone_after_per_s": rate(took.count / after_s),
+        f"{way}.accepted_per_s": rate(took.count / took.accepted_s),
+        f"{way}.active_per_s": rate(took.count / active_s),
+        f"{way}.share_of_store": share(took.count / took.accepted_s, alone, target),
+        f"{way}.active_share_of_store": share(took.count / active_s, alone, None),
+        **{f"{way}.{name}": figure for name, figure in processors(took).items()},
     }
     if again:
         known = bench.run(source, len(numbers))
-        figures[f"{way}.known_per_s"] = _rate(known.count / known.accepted_s)
+        figures[f"{way}.known_per_s"] = rate(known.count / known.accepted_s)
     return figures
-
-
-def _rate(per_s: float) -> Figure:
-    return Figure(value=round(per_s, 2), unit="a second")
-
-
-def _share(per_s: float, alone_per_s: float, target: str | None) -> Figure:
-    return Figure(value=round(per_s / alone_per_s, 3), unit="", target=target)
 
 
 @contextmanager

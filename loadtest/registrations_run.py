@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -14,32 +13,33 @@ from typing import Self
 import msgspec
 
 from infra.local.temporary import TemporaryFleet
+from loadtest.registrations_processors import Reading, Spent, between, process_s
 
 TENANT = "bench"
 _PATIENCE_S = 1800.0
 _LOOK_S = 0.02
-_TICKS = os.sysconf("SC_CLK_TCK")
 _ACCEPTED = ("verified", "evaluating", "active")
 
 
 class Took(msgspec.Struct, frozen=True, kw_only=True):
     """From when the command had read what it is to do: its imports are no part of a long batch. `accepted_s` until it
-    ended: every adapter is checked and stored. `registry_s` of a processor until then, by the registry that runs at the
-    end."""
+    ended: every adapter is checked and stored. `spent` is what that took of the processors."""
 
     count: int
     began_s: float
     accepted_s: float
-    registry_s: float
+    spent: Spent
     progress: tuple[str, ...]
     """What the command said of itself meanwhile."""
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True):
-    """A registry that was killed once `accepted` were in; `away_s` later the next one was."""
+    """A registry that was killed once `accepted` were in, and had used `registry_s` of a processor since the batch
+    began; `away_s` later the next one was in."""
 
     accepted: int
     away_s: float
+    registry_s: float
 
 
 class Ledger:
@@ -95,14 +95,16 @@ class Killing(_Watch):
         self._fleet = fleet
         self._ledger = Ledger(fleet)
         self._at = at
+        self._before_s = process_s(fleet.pid("registry"))
 
     def _run(self) -> None:
         if not self._reaches(self._at):
             return
+        used_s = process_s(self._fleet.pid("registry")) - self._before_s
         self._fleet.kill("registry")
         killed_s, accepted = time.monotonic(), self._ledger.accepted()
         if self._reaches(accepted + 1):
-            self.seen = Restart(accepted=accepted, away_s=time.monotonic() - killed_s)
+            self.seen = Restart(accepted=accepted, away_s=time.monotonic() - killed_s, registry_s=used_s)
 
     def _reaches(self, accepted: int) -> bool:
         """Whether so many are in before the batch is over; waits for either."""
@@ -125,15 +127,17 @@ class _Appearing(_Watch):
             self.at_s = time.monotonic()
 
 
-def run_batch(fleet: TemporaryFleet, source: tuple[str, ...], at_once: int, count: int) -> Took:
+def run_batch(
+    fleet: TemporaryFleet, source: tuple[str, ...], at_once: int, count: int, server_pid: int | None = None
+) -> Took:
     """Raises SystemExit unless each of `source` is accepted."""
     outcomes = fleet.layout.home / "outcomes.jsonl"
     outcomes.unlink(missing_ok=True)
     words = ("--tenant", TENANT, "--at-once", str(at_once), "--outcomes", str(outcomes))
-    used_s = _processor_s(fleet)
+    before = Reading.now(fleet, server_pid)
     with _Appearing(outcomes) as appearing:
         done = fleet.console("adapters", "register-all", *source, *words, timeout_s=_PATIENCE_S)
-    accepted_s, used_s = time.monotonic() - appearing.at_s, _processor_s(fleet) - used_s
+    accepted_s, spent = time.monotonic() - appearing.at_s, between(before, Reading.now(fleet, server_pid))
     if done.returncode:
         raise SystemExit(done.stderr)
     _require_each(outcomes, count)
@@ -141,7 +145,7 @@ def run_batch(fleet: TemporaryFleet, source: tuple[str, ...], at_once: int, coun
         count=count,
         began_s=appearing.at_s,
         accepted_s=accepted_s,
-        registry_s=used_s,
+        spent=spent,
         progress=tuple(line for line in done.stderr.splitlines() if " of " in line),
     )
 
@@ -163,9 +167,3 @@ def _require_each(outcomes: Path, count: int) -> None:
     ids = {one["adapter_id"] for one in told if one["result"] == "in"}
     if not len(ids) == len(told) == count:
         raise SystemExit(f"{count} were to be registered, {len(told)} outcomes tell of {len(ids)} that are in")
-
-
-def _processor_s(fleet: TemporaryFleet) -> float:
-    """What the registry has used so far."""
-    fields = Path(f"/proc/{fleet.pid('registry')}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS

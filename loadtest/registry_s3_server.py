@@ -25,6 +25,7 @@ class S3Server:
     folder: Path
     """Its sub-folders are the buckets; `BUCKET` is the only one."""
     access: S3Access
+    pid: int
 
     def objects(self, prefix: str) -> list[str]:
         """Names of all files below a prefix, those among them that no reader of the bucket may see."""
@@ -45,7 +46,7 @@ def s3_server(folder: Path, *options: str) -> Iterator[S3Server]:
     try:
         url = _url(process, log)
         access = S3Access(s3_endpoint_url=url, s3_access_key_id=_KEY_ID, s3_secret_access_key=_SECRET)
-        yield S3Server(folder=buckets, access=access)
+        yield S3Server(folder=buckets, access=access, pid=process.pid)
     finally:
         process.terminate()
         process.wait()

@@ -20,6 +20,8 @@ from shared.store.s3 import S3Store, connect
 
 OBJECT_STORE_BYTES_PER_S = 200_000_000
 """The specification's object store."""
+GBIT_BYTES_PER_S = 100_000_000
+"""One behind a link of about 1 Gbit/s."""
 
 Object = tuple[str, Callable[[], Iterable[bytes]]]
 """The SHA-256 of a file and its bytes, as often as they are asked for."""
@@ -31,6 +33,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     terms: Mapping[str, str]
     folder: Path
     alone: Callable[[str], ObjectStore]
+    server_pid: int | None = None
+    """Of the process that serves them, if there is one."""
     _runs: count[int] = msgspec.field(default_factory=count)
 
     def alone_s(self, files: Sequence[Object], at_once: int) -> float:
@@ -47,11 +51,11 @@ def folder_stage(folder: Path) -> Stage:
 
 
 @contextmanager
-def s3_stage() -> Iterator[Stage]:
-    """Stores in a bucket of a real server that is held to the specification's speed, all of them together."""
+def s3_stage(bytes_per_s: int = OBJECT_STORE_BYTES_PER_S) -> Iterator[Stage]:
+    """Stores in a bucket of a real server that is held to such a speed, all of them together."""
     with (
         tempfile.TemporaryDirectory(prefix="lorafleet-s3-") as place,
-        s3_server(Path(place), "--bwlimit", f"{OBJECT_STORE_BYTES_PER_S}B") as server,
+        s3_server(Path(place), "--bwlimit", f"{bytes_per_s}B") as server,
     ):
         access = {name: value for name, value in msgspec.to_builtins(server.access).items() if value is not None}
         client = connect(server.access)
@@ -59,6 +63,7 @@ def s3_stage() -> Iterator[Stage]:
             terms={"store_url": f"s3://{BUCKET}/store", **access},
             folder=server.folder / BUCKET,
             alone=lambda name: S3Store(client, BUCKET, name),
+            server_pid=server.pid,
         )
 
 
