@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from services.replica_worker.control.records import RecordBook
 from services.replica_worker.core.capacity import Capacity
+from services.replica_worker.core.margin import Margin
 from services.replica_worker.core.row_pace import RowPace
 from services.replica_worker.core.tokens import Promises, Rate
 from services.replica_worker.engine.watch import EngineWatch
@@ -40,3 +41,4 @@ class Means:
     queue_limit: int
     max_rows: int
     row_pace: RowPace = field(default_factory=RowPace)
+    margin: Margin = field(default_factory=Margin)

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from .prompt_line import LEAST_LINE
+from .prompt_pace import PromptPace, PromptWait
+
 HALF_LIFE_STEPS = 200
 """Ten seconds of fleet A: long beside the noise of steps, short beside what a change of load does to them."""
 
@@ -114,7 +117,10 @@ class Capacity:
     _as_they_come: StepTime = field(default_factory=StepTime)
     """Of all steps, with the prompts that are computed in them."""
     _prompts: PromptTime = field(default_factory=PromptTime)
+    _line: PromptPace = field(default_factory=PromptPace)
     _going_on: frozenset[str] = field(default_factory=frozenset)
+    _computing: int = 0
+    """Rows whose prompts were computed when the last step began."""
     _rests: bool = True
     _at_s: float = 0.0
 
@@ -127,6 +133,7 @@ class Capacity:
         prompt_s = 0.0
         if not self._rests and tokens and passed_s > 0:
             self._as_they_come = self._as_they_come.after(len(tokens), passed_s / steps)
+            self._line = self._line_after(len(tokens.keys() - self._going_on), len(tokens), passed_s)
         if decoded_only and steps and passed_s > 0:
             self._time = self._time.after(len(tokens), passed_s / steps)
         elif not self._rests:
@@ -134,6 +141,20 @@ class Capacity:
             prompt_s = max(1, steps) * self._time.beyond_s(decoding, passed_s / max(1, steps))
         self._prompts = self._prompts.after(sum(tokens.values()), prompt_s)
         self._going_on, self._at_s, self._rests = going_on, now_s, not running
+        self._computing = running - len(going_on)
+
+    def prompt_wait(self, ahead: int, rows: int) -> PromptWait | None:
+        """Behind so many prompts, once so many rows are taken; None: for nothing, or nobody can tell."""
+        if ahead < LEAST_LINE or not self._as_they_come.weight:
+            return None
+        return self._line.wait(ahead, self._as_they_come.step_s(max(rows, 1)))
+
+    def _line_after(self, prompts: int, rows: int, passed_s: float) -> PromptPace:
+        """With one more step; one with a prompt alone in it does not tell how fast several are done."""
+        if self._computing < LEAST_LINE:
+            return self._line
+        step_s = self._as_they_come.step_s(rows)
+        return self._line.after(prompts, min(passed_s / step_s, _LONGEST) if step_s else 1.0)
 
     def tokens_per_s(self, max_rows: int) -> float:
         """0: not known yet."""

@@ -10,7 +10,7 @@ import msgspec
 _KEPT = 0.97
 _LEAST_WEIGHT = 5.0
 """Before so many first tokens nothing is said."""
-_LEAST_LINE = 2
+LEAST_LINE = 2
 """One prompt before its own is nobody's overload, however long it is."""
 _RIDGE = 0.25
 """Lines that were alike say nothing about what a prompt costs: it is then taken to cost those behind it nothing."""
@@ -47,7 +47,7 @@ class PromptLine(msgspec.Struct, frozen=True, kw_only=True):
 
     def wait(self, ahead: int) -> LineWait | None:
         """What a request waits for so many prompts before its own; None: for nothing, or nobody can tell."""
-        if ahead < _LEAST_LINE or self.weight < _LEAST_WEIGHT or not self.ahead:
+        if ahead < LEAST_LINE or self.weight < _LEAST_WEIGHT or not self.ahead:
             return None
         prompt_s = self._prompt_s()
         if not prompt_s:

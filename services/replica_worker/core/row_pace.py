@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from .prompt_line import PromptLine
+from .prompt_pace import PromptWait
+from .row_ends import Row, RowEnds
 
 _KEPT = 0.97
 """How much of what is known is still believed after one more answer: some thirty of them count."""
@@ -44,6 +46,7 @@ class RowPace:
     _firsts: float = 0.0
     _first_s: float = 0.0
     _line: PromptLine = field(default_factory=PromptLine)
+    _ends: RowEnds = field(default_factory=RowEnds)
 
     def began(self, first_token_s: float, ahead: int | None = None) -> None:
         """So long after it was given its row an answer had its first token, behind the prompts of so many others; None:
@@ -58,6 +61,7 @@ class RowPace:
         self._answers = _KEPT * self._answers + 1.0
         self._tokens = _KEPT * self._tokens + tokens
         self._longest = max(_KEPT * self._longest, tokens)
+        self._ends.ended(tokens)
 
     def foresee(self, row: Forecast | None, prompts: int) -> Forecast | None:
         """Of a request that waits for what `row` says, if for any, and for so many prompts before its own, whichever
@@ -69,6 +73,24 @@ class RowPace:
             mean_s=line.mean_s, late_s=line.late_s, first_token_s=line.alone_s, row_s=line.prompt_s, awaits="prompts"
         )
         return found if row is None or found.in_time_s > row.in_time_s else row
+
+    def forecast_by(
+        self, rows: Sequence[Row], before: int, free_rows: int, max_rows: int, tokens_per_s: float
+    ) -> Forecast | None:
+        """The same as `forecast` by how far the answers in all `rows` are, and before any of them has ended. What takes
+        more than half of the rows is foreseen by their pace: those of them that end first are taken again."""
+        count = before - free_rows + 1
+        if 2 * count > max_rows and self._ends.known:
+            return self.forecast(before, free_rows, max_rows, tokens_per_s)
+        if count <= 0 or tokens_per_s <= 0 or len(rows) < max_rows:
+            return None
+        found, step_s = self._ends.free(min(count, max_rows), rows), max_rows / tokens_per_s
+        return Forecast(
+            mean_s=found.mean * step_s,
+            late_s=found.late * step_s,
+            first_token_s=self._first_s / self._firsts if self._firsts else 0.0,
+            row_s=found.mean * step_s / count,
+        )
 
     def forecast(self, before: int, free_rows: int, max_rows: int, tokens_per_s: float) -> Forecast | None:
         """`before` requests have their rows first; `tokens_per_s` is what all rows produce together, 0 if that is
@@ -85,6 +107,23 @@ class RowPace:
             first_token_s=self._first_s / self._firsts if self._firsts else 0.0,
             row_s=row_s,
         )
+
+
+def behind(found: Forecast | None, prompts: PromptWait | None) -> Forecast | None:
+    """Of a request that waits for what was `found`, or for the prompts before its own if that takes longer."""
+    if prompts is None:
+        return found
+    line = Forecast(
+        mean_s=prompts.mean_s, late_s=prompts.mean_s, first_token_s=prompts.alone_s, row_s=prompts.prompt_s,
+        awaits="prompts",
+    )  # fmt: skip
+    return line if found is None or line.in_time_s > found.in_time_s else found
+
+
+def with_margin(found: Forecast, times: float) -> Forecast:
+    """In time only if `times` as long as the mean were as well."""
+    longest_s = times * (found.mean_s + found.first_token_s) - found.first_token_s
+    return msgspec.structs.replace(found, late_s=max(found.late_s, longest_s))
 
 
 def before(waiting: Mapping[str, int], weight: Callable[[str], float], tenant_id: str) -> int:

@@ -12,6 +12,7 @@ from services.replica_worker.core.asked import objection
 from services.replica_worker.core.pace import TurnedAway
 from services.replica_worker.core.row_pace import Forecast
 from services.replica_worker.core.tokens import LONGEST_RETRY_S, TooLong, fit
+from services.replica_worker.core.turn import Line, turn_of
 from services.replica_worker.engine.port import EngineRequest
 from services.replica_worker.engine.shaping import Grammar, GrammarUnusable
 from services.replica_worker.means import Means
@@ -81,14 +82,15 @@ class Admission:
         free_rows, prompts = self._dispatcher.free_rows, self._dispatcher.prompts
         if waiting < free_rows and not prompts:
             return None
-        before = self._dispatcher.before(running.request.tenant_id, others)
-        row = self._row(before, free_rows) if waiting >= free_rows else None
-        return self._by.row_pace.foresee(row, prompts + before)
-
-    def _row(self, before: int, free_rows: int) -> Forecast | None:
-        max_rows = self._by.max_rows
-        tokens_per_s = self._by.capacity.measured_tokens_per_s(max_rows)
-        return self._by.row_pace.forecast(before, free_rows, max_rows, tokens_per_s)
+        line = Line(
+            before=self._dispatcher.before(running.request.tenant_id, others),
+            free_rows=free_rows,
+            max_rows=self._by.max_rows,
+            prompts=prompts,
+            handed=self._dispatcher.handed,
+            rows=self._dispatcher.rows if waiting >= free_rows else (),
+        )
+        return turn_of(line, running.request.objective_s, self._by.row_pace, self._by.capacity, self._by.margin)
 
     def _to_fetch(self, running: Running, others: Iterable[Running]) -> list[int]:
         """The sizes in bytes of its own adapter and of all that others wait for; nothing if it is here or comes."""

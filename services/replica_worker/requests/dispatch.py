@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from services.replica_worker.core.dispatch import next_batch
 from services.replica_worker.core.dispatch_view import Dispatch, DispatchPolicy, DispatchView, Pause
+from services.replica_worker.core.row_ends import Row
 from services.replica_worker.core.row_pace import before
 from services.replica_worker.means import Means
 from services.replica_worker.requests.arrivals import Arrivals
@@ -61,6 +62,11 @@ class Dispatcher:
     def free_rows(self) -> int:
         """Below zero if there are requests in the engine that wait for a row there."""
         return self._by.max_rows - len(self._handed)
+
+    @property
+    def rows(self) -> list[Row]:
+        """Those in the engine that are furthest, as many as there are rows: others wait for one there."""
+        return self._handed.rows(self._by.max_rows)
 
     @property
     def prompts(self) -> int:

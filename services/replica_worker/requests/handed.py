@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from services.replica_worker.core.row_ends import Row
 from services.replica_worker.core.slot import Place
 from services.replica_worker.requests.running import Running
 from services.replica_worker.requests.waiting_room import Ticket
@@ -27,6 +28,13 @@ class Handed:
     def without_token(self) -> int:
         """How many have had no first token yet."""
         return sum([running.first_token_at_s is None for running in self._tickets])
+
+    def rows(self, most: int) -> list[Row]:
+        """How far the furthest of them are."""
+        found = (
+            Row(each.produced, each.answer_tokens_limit - each.continued_from - each.produced) for each in self._tickets
+        )
+        return sorted(found, key=lambda row: row.produced, reverse=True)[:most]
 
     def take(self, running: Running) -> None:
         """Idempotent."""
