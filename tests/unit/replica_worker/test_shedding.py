@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from services.replica_worker.core.admission import Door, admit, given_up
+from services.replica_worker.core.margin import Margin
+from services.replica_worker.core.row_ends import Row
 from services.replica_worker.core.row_pace import Forecast, RowPace, before
 from shared.messages.generation import GenerateRequest, Sampling
 from tests.support.replica import BASE_HASH, Heard, Rig, refused, rig
@@ -253,3 +255,18 @@ async def test_prompts_in_the_engine_are_counted_for_who_comes_behind_them(
         built.assert_sound()
     assert before[-1] == 4
     assert sorted(each for each in ahead if each is not None)[-1] == 3
+
+
+async def test_how_far_answers_are_and_how_late_first_tokens_came_reaches_the_decision(
+    two_rows: Rig, engine: UnrulyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[tuple[float, float]] = []
+    monkeypatch.setattr(Margin, "began", lambda margin, took_s, objective_s, now_s: began.append((took_s, objective_s)))
+    engine.hold()
+    heard = [await two_rows.caller.send(two_rows.request(name, max_tokens=9, objective_s=1.0)) for name in ("a", "b")]
+    await two_rows.caller.wait(lambda: all(each.accepted for each in heard))
+    await two_rows.clock.advance(1.5)
+    engine.allow(3)
+    await two_rows.caller.wait(lambda: all(len(each.token_ids) == 3 for each in heard))
+    assert two_rows.replica.generation.dispatcher.rows == [Row(3, 6), Row(3, 6)]
+    assert began == [(pytest.approx(1.5), 1.0)] * 2

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from services.replica_worker.core.capacity import Capacity
 from services.replica_worker.core.margin import Margin
 from services.replica_worker.core.prompt_pace import PromptPace
 from services.replica_worker.core.row_ends import Row, RowEnds
+from services.replica_worker.core.row_pace import RowPace
+from services.replica_worker.core.turn import Line, turn_of
 from tests.support.slow_rows import Asked, SlowRows, poisson
 
 CAPACITY_PER_S = 32 / (32 * (0.03 + 0.003 * 31 + 0.03))
@@ -85,6 +88,18 @@ def test_before_any_answer_has_ended_the_tokens_so_far_say_how_rare_ends_are() -
     ends = RowEnds()
     assert ends.free(1, [Row(10, 500)] * 32).mean == pytest.approx(10, abs=1)
     assert ends.free(1, [Row(10, 3)] * 32).mean == 3
+
+
+def test_who_has_no_objective_is_judged_by_many_answers_alone() -> None:
+    """Steps of a tenth of a second, and no answer has ended."""
+    capacity = Capacity()
+    for at in range(40):
+        capacity.step({f"r{row}": 1 for row in range(32)}, frozenset(), 32, 0.1 * at)
+    line = Line(before=0, free_rows=0, max_rows=32, prompts=0, handed=32, rows=[Row(39, 4000)] * 32)
+    assert turn_of(line, 0.0, RowPace(), capacity, Margin()) is None
+    hasty = turn_of(line, 1.0, RowPace(), capacity, Margin())
+    assert hasty is not None
+    assert hasty.mean_s == pytest.approx(3.9, rel=0.1)
 
 
 def test_a_line_of_prompts_takes_what_they_take_however_long_each_of_them_waited() -> None:
