@@ -15,6 +15,7 @@ from services.registry.registration.arriving import PART_BYTES
 from shared.pipeline.connect import connect
 from shared.pipeline.door import Patience
 from shared.pipeline.outcome import Refused, Unreachable
+from shared.pipeline.uploading import SMALL_BYTES
 from shared.store.port import weights_key
 from tests.support.bus_worlds import NatsWorld
 from tests.support.faulty_link import Answer, Cut, CutUpload, FaultyLink, faulty_link
@@ -83,6 +84,20 @@ async def test_a_link_that_breaks_at_any_point_costs_next_to_nothing(
     assert arrived(alone.folder, digest) == content
     assert len(sizes(link)) == len(POINTS) + 1
     assert SIZE <= sum(sizes(link)) < SIZE + len(POINTS) * UNREAD_BYTES < SIZE + sum(POINTS)
+
+
+@pytest.mark.parametrize(("cuts", "asked"), [((), ["PUT"]), ((CutUpload(PART_BYTES),), ["PUT", "GET", "PUT"])])
+async def test_nobody_asks_for_a_small_file_before_its_link_broke(
+    alone: World, link: FaultyLink, tmp_path: Path, cuts: tuple[CutUpload, ...], asked: list[str]
+) -> None:
+    content, file = os.urandom(SMALL_BYTES), tmp_path / "small.safetensors"
+    file.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    link.plant("PUT", *cuts)
+    async with connect(where(link.url), QUICK) as pipeline:
+        assert await pipeline.upload(file, digest) == f"upload:{digest}"
+    assert arrived(alone.folder, digest) == content
+    assert [request.method for request in link.requests] == asked
 
 
 async def test_an_answer_that_is_lost_costs_nothing(link: FaultyLink, file: Path, digest: str) -> None:
