@@ -45,7 +45,6 @@ from services.gateway.usage import Usage
 from services.gateway.workers import Workers
 from shared.bus.nats import BusOptions, connect
 from shared.bus.port import Bus
-from shared.messages.usage import UsageRecord
 from shared.runtime import garbage, logs, settings
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.http_server import HttpServer
@@ -81,12 +80,7 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock, tracer: Tracer = NO_TRACE
     show_customers(metrics, customers, clock)
     audit = Audit(meters=Meters(metrics), activity=activity, customers=customers)
     limits = _limits(chosen, gateway_id, clock, metrics)
-
-    def leave(record: UsageRecord) -> None:
-        usage.record(record)
-        limits.settle(record)
-
-    records = Records(audit, leave)
+    records = Records(audit, limits.settled_after(usage.record))
     fleet = Fleet(chosen.fresh_s, chosen.quarantine)
     routing = Routing(fleet, chosen.routing, metrics, random.random, chosen.route_log_one_in)
     desk = Desk(
@@ -124,8 +118,9 @@ def assemble(chosen: Settings, bus: Bus, clock: Clock, tracer: Tracer = NO_TRACE
 def _limits(chosen: Settings, gateway_id: str, clock: Clock, metrics: Metrics) -> Limits:
     """Raises SettingsError for a URL that names no Redis."""
     means = LimitsMeans(
-        allowances=Allowances(gateway_id, LeasePolicy()), company=Company(gateway_id), wait_s=chosen.limits_wait_s
-    )
+        allowances=Allowances(gateway_id, LeasePolicy()), company=Company(gateway_id), wait_s=chosen.limits_wait_s,
+        places_wait_s=chosen.limits_streams_wait_s,
+    )  # fmt: skip
     try:
         ledger = RedisLedger(chosen.redis_url, chosen.redis_timeout_s) if chosen.redis_url else None
     except ValueError as error:

@@ -8,7 +8,7 @@ import msgspec
 
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import refusal
-from services.gateway.core.allowance import Demand, Denial, NeedsLease
+from services.gateway.core.allowance import Demand, Denial, NeedsLease, Pass
 from services.gateway.core.completion import Heading
 from services.gateway.core.directory import Caller, Listed, Target
 from services.gateway.core.fleet import AHEAD_AT_ONCE
@@ -80,12 +80,32 @@ class Gateway:
             return allowed
         if isinstance(allowed, Denial):
             return refusal.limited(allowed)
-        self._limits.begin([record.call_id for record in records], allowed)
-        exchange = Admitted(self._conversations, wish)
-        for part, record, sink in zip(parts, records, exchange.sinks, strict=True):
-            exchange.begin(Conversation(wish, part, target, record, sink))
-        exchange.terms = self._terms(wish, target, records[0], self._limits.rest(allowed))
+        return self._open(wish, target, parts, records, allowed)
+
+    def _open(
+        self, wish: Wish, target: Target, parts: list[Part], records: list[RequestRecord], allowed: Pass
+    ) -> Admitted:
+        """Nothing of what it was allowed is kept if it fails to begin."""
+        call_ids = [record.call_id for record in records]
+        self._limits.begin(call_ids, allowed)
+        exchange: Admitted | None = None
+        try:
+            exchange = Admitted(self._conversations, wish)
+            for part, record, sink in zip(parts, records, exchange.sinks, strict=True):
+                exchange.begin(Conversation(wish, part, target, record, sink))
+            exchange.terms = self._terms(wish, target, records[0], self._limits.rest(allowed))
+        except BaseException:
+            self._undo(exchange, call_ids)
+            raise
         return exchange
+
+    def _undo(self, exchange: Admitted | None, call_ids: list[str]) -> None:
+        """Of what has begun nobody will read anything: it ends, and whatever fails at that holds no limit either."""
+        try:
+            if exchange is not None:
+                exchange.leave("The request failed to begin.")
+        finally:
+            self._limits.release(call_ids)
 
     def _record(self, caller: Caller, wish: Wish, target: Target, request_id: str, part: Part) -> RequestRecord:
         adapter_id, digest = (target.adapter.adapter_id, target.adapter.digest) if target.adapter else (BASE, "")

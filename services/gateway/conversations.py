@@ -42,11 +42,14 @@ class Conversations:
         return len(self._live) + len(self._waiting)
 
     def begin(self, conversation: Conversation) -> None:
-        """It is counted once it was asked, as everything that a replica need not wait for."""
-        conversation.begin_span(self._desk)
-        self._apply(conversation, self._route(conversation))
-        self._desk.records.streams.inc()
-        self._desk.records.began(conversation.record)
+        """It is counted once it was asked, as everything that a replica need not wait for; and if that fails as well,
+        since it is to end then."""
+        try:
+            conversation.begin_span(self._desk)
+            self._apply(conversation, self._route(conversation))
+        finally:
+            self._desk.records.streams.inc()
+            self._desk.records.began(conversation.record)
 
     def leave(self, conversation: Conversation, reason: str) -> None:
         """The client is gone. Does nothing once the conversation is over."""

@@ -19,8 +19,8 @@ _MOST_WORKERS = 64
 _POSITIVE = (
     "largest_body_bytes", "body_idle_s", "body_s", "most_waiting_bytes", "slow_write_s", "fresh_s", "queued_s",
     "accept_s", "first_token_s", "stall_s", "drain_s", "most_usage_records", "quarantine_first_s", "quarantine_most_s",
-    "objective_ttft_s", "limits_wait_s", "redis_timeout_s", "most_streams", "most_connections", "largest_head_bytes",
-    "head_s", "keep_alive_s",
+    "objective_ttft_s", "limits_wait_s", "limits_streams_wait_s", "redis_timeout_s", "most_streams", "most_connections",
+    "largest_head_bytes", "head_s", "keep_alive_s",
 )  # fmt: skip
 
 
@@ -85,7 +85,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`redis://:password@host:6379/0`, where all gateways hold limits together; "": each goes by its own share."""
     limits_wait_s: float = 0.05
     """How long at most a request waits for Redis."""
-    redis_timeout_s: float = 0.25
+    limits_streams_wait_s: float = 1.5
+    """The same of one that lacks a place for a stream: longer than the next, after which Redis is away."""
+    redis_timeout_s: float = 1.0
     """After it a silent Redis is away."""
     drain_s: float = 20.0
     most_usage_records: int = 50_000

@@ -35,6 +35,10 @@ class PaperLedger:
     def used(self, subject: str, kind: str) -> int:
         return sum(self._slots[subject, kind].values())
 
+    def held(self, subject: str) -> int:
+        """Places, by all gateways together."""
+        return sum(count for count, _ in self._held[subject].values())
+
     def _window(self, of: tuple[str, str], ask: WindowAsk, now_ms: int) -> WindowGrant:
         slot = now_ms // 1000
         slots = {at: count for at, count in self._slots[of].items() if at >= slot - WINDOW_SLOTS}

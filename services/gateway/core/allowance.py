@@ -76,20 +76,20 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
-    """It is not let in, and `retry_after_s` says when it might be. `kind` is "requests", "tokens" or "streams".
-    `foretold_s` is the ledger's last word on that, where the gateway's own share decided; None: there is none."""
+    """It is not let in, and `retry_after_s` says when it might be. `kind` is "requests", "tokens" or "streams"."""
 
     kind: str
     reason: str
     retry_after_s: float
-    foretold_s: float | None = None
     headers: Mapping[str, str] = {}
 
 
 class NeedsLease(msgspec.Struct, frozen=True, kw_only=True):
-    """Nobody can say before the ledger was asked for these."""
+    """Nobody can say before the ledger was asked for these. `places`: for streams, too, of which another gateway may
+    hold all."""
 
     subjects: tuple[str, ...]
+    places: bool = False
 
 
 Decision = Pass | Denial | NeedsLease

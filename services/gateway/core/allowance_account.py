@@ -57,11 +57,6 @@ class Account:
                 return False
         return self.streams is None or self.streams.covers(demand.choices, now_s)
 
-    def foretold_s(self, kind: str, need: int, now_s: float) -> float | None:
-        """Of streams nobody foretells anything."""
-        meter = {"requests": self.requests, "tokens": self.tokens}.get(kind)
-        return None if meter is None else meter.foretold_s(need, now_s)
-
     def settle(self, spent: Spent, tokens: int, now_s: float, share: Share) -> None:
         """The request of this has ended, and came to so many tokens."""
         self.under_way = max(0, self.under_way - 1)

@@ -12,13 +12,15 @@ _RETRY_S = 1.0
 
 
 class Places:
-    """A place that is not asked for again in time is free for others: so come back those of a gateway that died."""
+    """A place that is not asked for again in time is free for others: so come back those of a gateway that died. What
+    the ledger is told to be free is not handed out any more, whether or not it has heard it yet."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._held = 0
         self._until_s = 0.0
+        self._asked_at_s = 0.0
         self._waiting = 0
         self._needed = 0
         self._denied_until_s = 0.0
@@ -29,11 +31,15 @@ class Places:
         self._denied_until_s = 0.0
 
     def covers(self, choices: int, now_s: float) -> bool:
-        return self.used + choices <= self._held and now_s < self._until_s
+        return self.used + choices <= min(self._held, self.limit) and now_s < self._until_s
 
     def denied_for_s(self, choices: int, now_s: float) -> float | None:
         """Of those that are not covered. More than the limit never will be."""
         return _RETRY_S if choices > self.limit or now_s < self._denied_until_s else None
+
+    def unheard_s(self) -> float:
+        """Of those that are not covered, while the ledger does not answer."""
+        return _RETRY_S
 
     def wait_for(self, choices: int) -> None:
         self._waiting += choices
@@ -60,17 +66,19 @@ class Places:
             return None
         spare = share.spare(self.limit) if self.used or self._waiting else 0
         self._needed, self._waiting = self.used + self._waiting, 0
-        return PlacesAsk(limit=self.limit, used=self.used, want=self._needed + spare)
+        want = self._needed + spare
+        self._held, self._asked_at_s = min(self._held, want), now_s
+        return PlacesAsk(limit=self.limit, used=self.used, want=want)
 
     def parting(self) -> PlacesAsk | None:
         """The last word of a gateway that ends: it holds no place in advance any more."""
         return PlacesAsk(limit=self.limit, used=self.used, want=self.used) if self._held else None
 
     def granted(self, asked: PlacesAsk, grant: PlacesGrant, now_s: float, policy: LeasePolicy) -> None:
-        """From the moment of the answer it holds a little shorter than in the ledger."""
+        """From the moment of the question it holds a little shorter than in the ledger, which heard it later."""
         self._waiting = 0
         self._held = grant.held
-        self._until_s = now_s + 0.8 * policy.places_s
+        self._until_s = self._asked_at_s + 0.8 * policy.places_s
         if self._needed > asked.used and grant.held < self._needed:
             self._denied_until_s = now_s + policy.denied_s
 

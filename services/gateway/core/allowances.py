@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -11,7 +11,6 @@ from services.gateway.core.allowance import (
     Ask,
     Decision,
     Demand,
-    Denial,
     Grant,
     LeasePolicy,
     NeedsLease,
@@ -21,12 +20,12 @@ from services.gateway.core.allowance import (
     Subject,
 )
 from services.gateway.core.allowance_account import Account
+from services.gateway.core.allowance_denial import Seen, denial_of
 from services.gateway.core.allowance_headers import headers
 from services.gateway.core.allowance_meter import Share
 
 _FORGET_S = 180.0
 """An account in which nothing happens: three of its minutes."""
-_WORDS = {"requests": "requests a minute", "tokens": "tokens a minute", "streams": "streams at once"}
 
 
 class Allowances:
@@ -45,21 +44,25 @@ class Allowances:
         """So many share the limits, this one included."""
         self._share = msgspec.structs.replace(self._share, gateways=max(1, count))
 
-    def admit(self, subjects: Sequence[Subject], demand: Demand, now_s: float, *, alone: bool) -> Decision:
-        """`alone`: there is no ledger to ask now."""
+    def admit(
+        self, subjects: Sequence[Subject], demand: Demand, now_s: float, *, alone: bool, late: bool = False
+    ) -> Decision:
+        """`alone`: there is no ledger to ask now, and the own share decides. `late`: there is one that has not answered
+        in time. Then minutes go by the own share, if the ledger has not said that all is used; but of streams nobody
+        takes a place that the ledger did not give."""
         if not subjects:
             return FREE
-        accounts = [self._account(subject, now_s) for subject in subjects]
-        if alone or not all(account.covers(demand, now_s) for account in accounts):
-            if (denial := self._denial(accounts, demand, now_s, alone=alone)) is not None:
+        accounts, own = [self._account(subject, now_s) for subject in subjects], alone or late
+        if own or not all(account.covers(demand, now_s) for account in accounts):
+            if (denial := denial_of(accounts, demand, Seen(now_s, self._share, alone, late))) is not None:
                 return denial
-            if not alone and (lacking := self._lacking(accounts, demand, now_s)):
-                return NeedsLease(subjects=lacking)
+            if not own and (lacking := self._lacking(accounts, demand, now_s)).subjects:
+                return lacking
         return Pass(
-            spent=tuple([self._charge(account, demand, now_s, alone=alone) for account in accounts]),
+            spent=tuple([self._charge(account, demand, now_s, alone=own) for account in accounts]),
             streams=tuple([account.name for account in accounts if account.streams is not None]),
             choices=demand.choices,
-            alone=alone,
+            alone=own,
         )
 
     def rest(self, admitted: Pass, now_s: float) -> Rest:
@@ -128,37 +131,9 @@ class Allowances:
         account.touched_at_s = now_s
         return account
 
-    def _denial(self, accounts: list[Account], demand: Demand, now_s: float, *, alone: bool) -> Denial | None:
-        for account in accounts:
-            for kind, need, wait_s in self._waits(account, demand, now_s, alone=alone):
-                if wait_s is not None:
-                    told = sorted(accounts, key=lambda each: each is not account)
-                    known = headers(told, now_s, self._share if alone else None)
-                    return Denial(
-                        kind=kind, reason=_reason(account, kind, need), retry_after_s=wait_s, headers=known,
-                        foretold_s=account.foretold_s(kind, need, now_s) if alone else None,
-                    )  # fmt: skip
-        return None
-
-    def _waits(
-        self, account: Account, demand: Demand, now_s: float, *, alone: bool
-    ) -> Iterator[tuple[str, int, float | None]]:
-        """Each kind of limit, what is needed of it, and how long that would have to wait, as far as is known."""
-        share, places = self._share, account.streams
-        for kind, meter, need in account.needs(demand):
-            if alone:
-                yield kind, need, meter.alone_for_s(need, now_s, share) or None
-            else:
-                covered = meter.covers(need, now_s)
-                yield kind, need, None if covered else meter.denied_for_s(need, now_s)
-        if places is not None and alone:
-            yield "streams", demand.choices, places.alone_for_s(demand.choices, share) or None
-        elif places is not None and not places.covers(demand.choices, now_s):
-            yield "streams", demand.choices, places.denied_for_s(demand.choices, now_s)
-
-    def _lacking(self, accounts: list[Account], demand: Demand, now_s: float) -> tuple[str, ...]:
+    def _lacking(self, accounts: list[Account], demand: Demand, now_s: float) -> NeedsLease:
         """Those whose leases do not cover it, which now wait for more."""
-        lacking = []
+        lacking, places = [], False
         for account in accounts:
             short = [(meter, need) for _, meter, need in account.needs(demand) if meter.left < need]
             for meter, need in short:
@@ -168,7 +143,8 @@ class Allowances:
                 account.streams.wait_for(demand.choices)
             if short or placeless:
                 lacking.append(account.name)
-        return tuple(lacking)
+            places = places or placeless
+        return NeedsLease(subjects=tuple(lacking), places=places)
 
     def _charge(self, account: Account, demand: Demand, now_s: float, *, alone: bool) -> Spent:
         account.under_way += 1
@@ -188,13 +164,3 @@ class Allowances:
 
     def _is_low(self, account: Account, now_s: float) -> bool:
         return any(meter.is_low(now_s, self._share) for meter in account.meters)
-
-
-def _reason(account: Account, kind: str, need: int) -> str:
-    limit = getattr(account.limits, kind if kind == "streams" else f"{kind}_per_min")
-    asked = ""
-    if kind != "streams" and need == limit > 1:
-        asked = ", and this request asks for all of it"  # or for more: it is let in as one that asks for all
-    elif kind == "tokens" or need > 1:
-        asked = f", and this request asks for {'about ' if kind == 'tokens' else ''}{need}"
-    return f"The limit of {account.name}, {limit} {_WORDS[kind]}, is reached{asked}."

@@ -191,30 +191,6 @@ def test_without_a_ledger_retry_after_is_when_the_share_has_room() -> None:
     assert isinstance(town.ask(0), Pass)
 
 
-def test_a_ledger_that_is_late_has_foretold_when_there_is_more() -> None:
-    town = Town(2, Limits(requests_per_min=4))
-    town.ask(1), town.ask(1)
-    town.now_s = 10.0
-    town.ask(0), town.ask(0)
-    unheard = town.gateways[0].admit((town.subject,), Demand(tokens=1), 10.5, alone=True)
-    assert isinstance(unheard, Denial)
-    assert (unheard.retry_after_s, unheard.foretold_s) == (60.5, None), "it has not said no yet"
-    town.now_s = 11.0
-    denied = town.ask(0)
-    assert isinstance(denied, Denial)
-    foretold_s = denied.retry_after_s
-    assert foretold_s == pytest.approx(49.6)
-    late = town.gateways[0].admit((town.subject,), Demand(tokens=1), 21.0, alone=True)
-    assert isinstance(late, Denial)
-    assert (late.retry_after_s, late.foretold_s) == (50.0, pytest.approx(foretold_s - 10.0))
-    town.now_s = 61.0
-    assert isinstance(town.ask(0), Pass)
-    assert isinstance(town.ask(0), Pass)
-    late = town.gateways[0].admit((town.subject,), Demand(tokens=1), 61.5, alone=True)
-    assert isinstance(late, Denial)
-    assert late.foretold_s is None, "it has said yes since"
-
-
 def test_a_ledger_that_forgot_is_told_what_the_minute_had() -> None:
     town = Town(2, Limits(requests_per_min=10))
     for _ in range(4):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.gateway.core.allowance import Denial, Pass
+from services.gateway.core.allowance import Decision, Demand, Denial, NeedsLease, Pass
 from services.gateway.core.allowances import Allowances
 from shared.messages.desired import Limits
 from tests.unit.gateway.town import POLICY, Town
@@ -80,3 +80,65 @@ def test_more_answers_than_streams_are_never_let_in() -> None:
     waits = town.waits
     assert isinstance(town.ask(0, choices=3), Denial)
     assert town.waits == waits, "no ledger has to be asked"
+
+
+def late(town: Town, at: int, choices: int = 1) -> Decision:
+    demand = Demand(tokens=1, choices=choices)
+    return town.gateways[at].admit((town.subject,), demand, town.now_s, alone=False, late=True)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_a_late_ledger_gives_no_place_that_another_gateway_may_hold(limit: int) -> None:
+    town = Town(2, Limits(streams=limit))
+    refused = late(town, 1)
+    assert isinstance(refused, Denial)
+    assert refused.reason.endswith("streams at once, may be reached: whoever counts has not answered in time.")
+    assert (refused.kind, refused.retry_after_s) == ("streams", 1.0)
+
+
+def test_a_late_ledger_leaves_a_gateway_the_places_that_it_holds() -> None:
+    town = Town(1, Limits(streams=100))
+    assert isinstance(town.ask(0), Pass), "with 5 in advance"
+    for _ in range(5):
+        assert isinstance(late(town, 0), Pass)
+    assert isinstance(late(town, 0), Denial)
+
+
+def test_whoever_lacks_a_place_is_told_so() -> None:
+    town = Town(2, Limits(streams=2, requests_per_min=100))
+    demand = Demand(tokens=1)
+    lacking = town.gateways[0].admit((town.subject,), demand, 0.0, alone=False)
+    assert lacking == NeedsLease(subjects=("tenant acme",), places=True)
+    town = Town(2, Limits(requests_per_min=100))
+    lacking = town.gateways[0].admit((town.subject,), demand, 0.0, alone=False)
+    assert lacking == NeedsLease(subjects=("tenant acme",), places=False)
+
+
+def test_a_place_that_is_given_back_is_not_taken_while_the_ledger_is_told() -> None:
+    """By the time that the answer comes another gateway may have it."""
+    town = Town(2, Limits(streams=3))
+    for _ in range(3):
+        assert isinstance(town.ask(0), Pass)
+    gateway, (*_, last) = town.gateways[0], town.admitted
+    names = gateway.settle(last[2], 1, town.now_s)
+    [said] = gateway.asks(names, town.now_s)
+    assert said.streams is not None
+    assert (said.streams.used, said.streams.want) == (2, 2)
+    assert isinstance(gateway.admit((town.subject,), Demand(tokens=1), town.now_s, alone=False), NeedsLease)
+    town.send(gateway, said)
+    assert isinstance(town.ask(1), Pass)
+    assert isinstance(town.ask(0), Denial)
+
+
+def test_places_are_held_from_the_question_on_however_late_the_answer_is() -> None:
+    """The ledger counts their time from when it was asked."""
+    town = Town(2, Limits(streams=100))
+    slow, told = town.gateways[0], Demand(tokens=1)
+    slow.admit((town.subject,), told, 0.0, alone=False)
+    town.exchange(slow, ["tenant acme"])  # who the ledger is
+    slow.admit((town.subject,), told, 0.0, alone=False)
+    [asked] = slow.asks(["tenant acme"], 0.0)
+    town.now_s = 3.9
+    town.send(slow, asked)
+    assert isinstance(slow.admit((town.subject,), told, 3.9, alone=False), Pass)
+    assert isinstance(slow.admit((town.subject,), told, 4.0, alone=False), NeedsLease)

@@ -8,29 +8,35 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 
-from services.gateway.core.allowance import Ask, Demand, Denial, Grant, LeasePolicy, NeedsLease, Pass, Subject
+from services.gateway.core.allowance import Ask, Decision, Demand, Denial, Grant, LeasePolicy, NeedsLease, Pass, Subject
 from services.gateway.core.allowances import Allowances
 from services.gateway.core.company import Company
+from services.gateway.io.limits_redis import LedgerAway
 from services.gateway.limits import Limits, LimitsMeans
 from shared.messages.desired import Limits as Limited
 from shared.runtime.clock import ManualClock
 from shared.runtime.metrics import Metrics
 from tests.support.paper_ledger import PaperLedger
+from tests.unit.gateway.town import Town
 
 ONE = Demand(tokens=1)
+TWO_REQUESTS = Limited(requests_per_min=2)
 
 
 class Office:
-    """A ledger that answers until it `hangs`."""
+    """A ledger that answers until it `hangs`, or is `away`; `opens` ends that for all who ask."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.hangs = False
+        self.hangs = self.away = False
+        self.opens = asyncio.Event()
         self.paper = PaperLedger()
         self._clock = clock
 
     async def ask(self, asks: Sequence[Ask]) -> list[Grant]:
         if self.hangs:
-            await asyncio.Event().wait()
+            await self.opens.wait()
+        if self.away:
+            raise LedgerAway("planted")
         now_ms = int(self._clock.now_s() * 1000)
         return [self.paper.answer(msgspec.structs.replace(ask, now_ms=now_ms)) for ask in asks]
 
@@ -38,14 +44,16 @@ class Office:
 
 
 class Counter:
-    """Where one tenant asks, which may ask for two requests a minute."""
+    """Where one tenant asks, which may ask for two requests a minute if nothing else is said."""
 
-    def __init__(self) -> None:
+    def __init__(self, limited: Limited = TWO_REQUESTS, places_wait_s: float = 0.002) -> None:
         self.clock = ManualClock()
         self.office = Office(self.clock)
-        means = LimitsMeans(allowances=Allowances("g", LeasePolicy()), company=Company("g"), wait_s=0.001)
+        means = LimitsMeans(
+            allowances=Allowances("g", LeasePolicy()), company=Company("g"), wait_s=0.001, places_wait_s=places_wait_s
+        )
         self.limits = Limits(self.office, means, self.clock, Metrics("gateway"))
-        self._subject = Subject(name="tenant acme", limits=Limited(requests_per_min=2))
+        self._subject = Subject(name="tenant acme", limits=limited)
 
     async def ask(self) -> Pass | Denial:
         def decide(late: bool) -> Pass | Denial | NeedsLease:
@@ -53,13 +61,17 @@ class Counter:
 
         return await self.limits.decided(decide)
 
+    async def close(self) -> None:
+        self.office.hangs = False
+        self.office.opens.set()
+        await self.limits.stop()
+
 
 @pytest.fixture
 async def counter() -> AsyncIterator[Counter]:
     opened = Counter()
     yield opened
-    opened.office.hangs = False
-    await opened.limits.stop()
+    await opened.close()
 
 
 async def test_what_the_ledger_said_last_is_said_again(counter: Counter) -> None:
@@ -82,3 +94,97 @@ async def test_a_ledger_that_has_not_said_no_may_know_of_more_in_a_moment(counte
     late = await counter.ask()
     assert isinstance(late, Denial)
     assert late.retry_after_s == 1.0
+
+
+async def test_a_stream_waits_for_a_slow_ledger_to_say_whether_there_is_a_place() -> None:
+    """Of requests it would be let in by the own share after a millisecond."""
+    counter = Counter(Limited(streams=1, requests_per_min=1), places_wait_s=20.0)
+    counter.office.hangs = True
+    first = asyncio.create_task(counter.ask())
+    await asyncio.wait([first], timeout=0.02)
+    assert not first.done()
+    counter.office.hangs = False
+    counter.office.opens.set()
+    assert isinstance(admitted := await first, Pass)
+    assert not admitted.alone
+    await counter.close()
+
+
+async def test_a_stream_that_waits_for_a_ledger_which_is_away_goes_by_the_share_at_once() -> None:
+    counter = Counter(Limited(streams=1), places_wait_s=20.0)
+    counter.office.hangs = counter.office.away = True
+    first = asyncio.create_task(counter.ask())
+    await asyncio.wait([first], timeout=0.01)
+    counter.office.opens.set()
+    assert isinstance(admitted := await first, Pass)
+    assert admitted.alone
+    await counter.close()
+
+
+async def test_a_stream_does_not_wait_for_ever() -> None:
+    counter = Counter(Limited(streams=1))
+    counter.office.hangs = True
+    refused = await counter.ask()
+    assert isinstance(refused, Denial)
+    assert (refused.kind, refused.retry_after_s) == ("streams", 1.0)
+    await counter.close()
+
+
+async def test_who_leaves_while_he_waits_for_a_place_holds_none() -> None:
+    counter = Counter(Limited(streams=2), places_wait_s=20.0)
+    assert isinstance(await counter.ask(), Pass)
+    counter.office.hangs = True
+    leaving = asyncio.create_task(counter.ask())
+    await asyncio.wait([leaving], timeout=0.01)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    counter.office.hangs = False
+    counter.office.opens.set()
+    while counter.office.paper.held("tenant acme") != 2:
+        await counter.clock.advance(0.0)
+    while counter.office.paper.held("tenant acme") != 1:
+        await counter.limits.turn()
+        await asyncio.sleep(0)
+    await counter.close()
+
+
+def late(town: Town, now_s: float) -> Decision:
+    """What the first gateway says to whoever has waited in vain for the ledger."""
+    return town.gateways[0].admit((town.subject,), Demand(tokens=1), now_s, alone=False, late=True)
+
+
+def test_a_ledger_that_is_late_has_foretold_when_there_is_more() -> None:
+    town = Town(2, Limited(requests_per_min=4))
+    town.ask(1), town.ask(1)
+    town.now_s = 10.0
+    town.ask(0), town.ask(0)
+    unheard = late(town, 10.5)
+    assert isinstance(unheard, Denial)
+    assert unheard.retry_after_s == 1.0, "it has not said no yet"
+    town.now_s = 11.0
+    denied = town.ask(0)
+    assert isinstance(denied, Denial)
+    foretold_s = denied.retry_after_s
+    assert foretold_s == pytest.approx(49.6)
+    again = late(town, 21.0)
+    assert isinstance(again, Denial)
+    assert again.retry_after_s == pytest.approx(foretold_s - 10.0)
+    town.now_s = 61.0
+    assert isinstance(town.ask(0), Pass)
+    assert isinstance(town.ask(0), Pass)
+    since = late(town, 61.5)
+    assert isinstance(since, Denial)
+    assert since.retry_after_s == 1.0, "it has said yes since"
+
+
+def test_what_the_ledger_said_goes_before_the_own_share() -> None:
+    """Another gateway has had all of it, and this one nothing."""
+    town = Town(2, Limited(requests_per_min=4))
+    assert isinstance(late(town, 0.0), Pass), "it has said nothing"
+    town = Town(2, Limited(requests_per_min=4))
+    for _ in range(4):
+        town.ask(1)
+    assert isinstance(town.ask(0), Denial)
+    told = late(town, 5.0)
+    assert isinstance(told, Denial)
+    assert told.retry_after_s == pytest.approx(55.6)
