@@ -77,20 +77,22 @@ class RowPace:
     def forecast_by(
         self, rows: Sequence[Row], before: int, free_rows: int, max_rows: int, tokens_per_s: float
     ) -> Forecast | None:
-        """The same as `forecast` by how far the answers in all `rows` are, and before any of them has ended. What takes
-        more than half of the rows is foreseen by their pace: those of them that end first are taken again."""
-        count = before - free_rows + 1
+        """The same by how far the answers in all `rows` are as well, whichever is later, and before any of them has
+        ended. Who comes meanwhile and has had less goes first, so that even known ends leave a chance to be late.
+        Beyond half of the rows their pace alone counts: those of them that end first are taken again."""
+        count, paced = before - free_rows + 1, self.forecast(before, free_rows, max_rows, tokens_per_s)
         if 2 * count > max_rows and self._ends.known:
-            return self.forecast(before, free_rows, max_rows, tokens_per_s)
+            return paced
         if count <= 0 or tokens_per_s <= 0 or len(rows) < max_rows:
             return None
         found, step_s = self._ends.free(min(count, max_rows), rows), max_rows / tokens_per_s
-        return Forecast(
+        by_ends = Forecast(
             mean_s=found.mean * step_s,
             late_s=found.late * step_s,
             first_token_s=self._first_s / self._firsts if self._firsts else 0.0,
             row_s=found.mean * step_s / count,
         )
+        return by_ends if paced is None or by_ends.late_s > paced.late_s else paced
 
     def forecast(self, before: int, free_rows: int, max_rows: int, tokens_per_s: float) -> Forecast | None:
         """`before` requests have their rows first; `tokens_per_s` is what all rows produce together, 0 if that is
