@@ -17,6 +17,8 @@ _ONE_IN_TWENTY = 1.645
 """Standard deviations."""
 _LEAST_ANSWERS = 6
 _FURTHEST_STEPS = 1 << 17
+_MOST_ASKED = 64
+"""Of more rows every second, third ... speaks for its neighbours: the forecast is made anew for every request."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -52,14 +54,14 @@ class RowEnds:
         return len(self._recent) >= _LEAST_ANSWERS
 
     def free(self, count: int, rows: Sequence[Row]) -> RowsFree:
-        """When `count` of the rows will have been free, which is at most their number. Each row ends within n steps or
-        does not, independently, so that those that do are nearly normally distributed with the sums of their means and
+        """When `count` of the rows, at least one and at most all, will have been free. Each ends within n steps or does
+        not, independently, so that those that do are nearly normally distributed with the sums of their means and
         variances."""
-        rate = self._ends_per_token(rows)
-        return RowsFree(
-            mean=_least(lambda steps: self._ended(rows, steps, rate)[0] >= count),
-            late=_least(lambda steps: _surely(*self._ended(rows, steps, rate)) >= count),
-        )
+        rate, asked = self._ends_per_token(rows), rows[:: math.ceil(len(rows) / _MOST_ASKED)]
+        each = len(rows) / len(asked)
+        mean = _least(lambda steps: each * self._ended(asked, steps, rate)[0] >= count)
+        late = _least(lambda steps: _surely(each, *self._ended(asked, steps, rate)) >= count, fewest=mean)
+        return RowsFree(mean=mean, late=late)
 
     def _ended(self, rows: Sequence[Row], steps: int, rate: float) -> tuple[float, float]:
         """How many of the rows end within so many steps: mean and variance."""
@@ -81,17 +83,16 @@ class RowEnds:
         return (len(self._recent) + 1.0) / (tokens + 1.0)
 
 
-def _surely(mean: float, variance: float) -> float:
-    """With half of an end for what is counted in whole ones."""
-    return mean - _ONE_IN_TWENTY * math.sqrt(variance) + (0.5 if variance else 0.0)
+def _surely(each: float, mean: float, variance: float) -> float:
+    """Of rows that each speak for so many, with half of an end for what is counted in whole ones."""
+    return each * mean - _ONE_IN_TWENTY * math.sqrt(each * variance) + (0.5 if variance else 0.0)
 
 
-def _least(holds: Callable[[int], bool]) -> int:
-    """The fewest steps with which it holds; it holds with any more."""
-    most = 1
+def _least(holds: Callable[[int], bool], fewest: int = 1) -> int:
+    """The fewest steps with which it holds, and no fewer than `fewest`; it holds with any more."""
+    least, most = fewest - 1, fewest
     while most < _FURTHEST_STEPS and not holds(most):
-        most *= 2
-    least = most // 2
+        least, most = most, 2 * most
     while least + 1 < most:
         middle = (least + most) // 2
         least, most = (least, middle) if holds(middle) else (middle, most)

@@ -90,6 +90,16 @@ def test_before_any_answer_has_ended_the_tokens_so_far_say_how_rare_ends_are() -
     assert ends.free(1, [Row(10, 3)] * 32).mean == 3
 
 
+def test_of_many_rows_some_speak_for_all() -> None:
+    ends = RowEnds()
+    for at in range(64):
+        ends.ended(40 + 5 * at)
+    few = [Row(4 * at, 400) for at in range(64)]
+    many = sorted(few * 4, key=lambda row: row.produced, reverse=True)
+    assert ends.free(16, few).mean == pytest.approx(ends.free(64, many).mean, abs=1)
+    assert ends.free(64, many).mean <= ends.free(64, many).late < ends.free(16, few).late, "more rows are less uneven"
+
+
 def test_who_has_no_objective_is_judged_by_many_answers_alone() -> None:
     """Steps of a tenth of a second, and no answer has ended."""
     capacity = Capacity()

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from botocore.awsrequest import AWSResponse
 
-from shared.store.access import S3Access
 from shared.store.patience import Patience
 from shared.store.port import DigestMismatch
-from shared.store.s3 import S3Store, connect
+from shared.store.s3 import S3Store
 from shared.store.s3_requests import put_whole
 from shared.store.s3_signing import body_has
 from tests.integration.store_suite import SMALL, chunks_of, digest_of
+from tests.support.s3_unsent import unsent_client
 
-ACCESS = S3Access(s3_endpoint_url="http://127.0.0.1:9", s3_access_key_id="id", s3_secret_access_key="secret")
 PLACE = {"Bucket": "bucket", "Key": "adapters/x"}
 EMPTY = digest_of(b"")
 _SIGNED = "x-amz-content-sha256"
@@ -31,21 +28,12 @@ def sent() -> list[Any]:
 
 @pytest.fixture
 def client(sent: list[Any]) -> Any:
-    """Its requests are kept, and answered without a network."""
-
-    def answered(request: Any, **_: Any) -> AWSResponse:
-        sent.append(request)
-        return AWSResponse(request.url, 200, {"ETag": '"1"'}, SimpleNamespace(stream=lambda: [b""]))
-
-    client = connect(ACCESS)
-    client.meta.events.register("before-send.s3", answered)
-    return client
+    return unsent_client(sent)
 
 
 def signed(request: Any) -> object:
-    return (
-        request.headers[_SIGNED].decode() if isinstance(request.headers[_SIGNED], bytes) else request.headers[_SIGNED]
-    )
+    value = request.headers[_SIGNED]
+    return value.decode() if isinstance(value, bytes) else value
 
 
 async def test_a_whole_object_is_signed_with_its_digest_and_hashed_no_more(
