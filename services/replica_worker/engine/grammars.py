@@ -20,6 +20,7 @@ import msgspec
 from services.replica_worker.engine.grammar import Compiled, sentence
 from services.replica_worker.engine.schema_costs import excess
 from services.replica_worker.engine.shaping import GrammarUnusable
+from shared.json_values import json_value
 
 _MOST_BYTES = 64 << 10
 _STACK_BYTES = 256 << 20
@@ -118,7 +119,7 @@ def _check(json_schema: str) -> None:
     if len(json_schema.encode()) > _MOST_BYTES:
         raise GrammarUnusable(f"a JSON schema may have at most {_MOST_BYTES} bytes")
     try:
-        schema = msgspec.json.decode(json_schema)
+        schema = json_value(json_schema)
     except (msgspec.DecodeError, RecursionError) as error:
         raise GrammarUnusable(f"the JSON schema is no JSON: {error}") from error
     if not isinstance(schema, dict):

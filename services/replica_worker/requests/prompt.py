@@ -9,6 +9,7 @@ import msgspec
 
 from services.replica_worker.text.chat import ChatUnusable
 from services.replica_worker.text.tokenizer import Tokenizer
+from shared.json_values import json_value
 from shared.messages.generation import ChatMessage, GenerateRequest
 
 _LONG_CHARACTERS = 20_000
@@ -58,13 +59,13 @@ def _with_arguments(call: Any) -> Any:
 def _object(text: str) -> Any:
     """What is no JSON is what a model wrote, and is shown to it as it wrote it."""
     try:
-        return msgspec.json.decode(text)
+        return json_value(text)
     except (msgspec.DecodeError, RecursionError):
         return text
 
 
 def _parsed(name: str, text: str) -> list[Any]:
     try:
-        return msgspec.json.decode(text, type=list[Any])
+        return msgspec.convert(json_value(text), list[Any])
     except (msgspec.DecodeError, RecursionError) as error:
         raise ChatUnusable(f"{name} is not a list in JSON: {error}") from error

@@ -10,7 +10,7 @@ PLAIN = frozenset({"msgspec"})
 
 PURE = (
     "shared.hashing", "shared.nearest", "shared.expressions", "shared.lora_names", "shared.lora_terms",
-    "shared.latencies", "shared.ttft_by_customer",
+    "shared.latencies", "shared.ttft_by_customer", "shared.json_values",
 )  # fmt: skip
 """What cores may import besides messages."""
 
@@ -57,7 +57,13 @@ LAYERS = (
     Layer(
         r"services\.replica_worker\.engine",
         own=(
-            *("services.replica_worker.engine", "shared.base_model", "shared.lora_names", "shared.merging"),
+            *(
+                "services.replica_worker.engine",
+                "shared.base_model",
+                "shared.json_values",
+                "shared.lora_names",
+                "shared.merging",
+            ),
             *("shared.messages", "shared.runtime"),
         ),
         others=PLAIN | {"torch", "safetensors", "numpy", "numba", "llvmlite", "triton", "vllm", "llguidance"},

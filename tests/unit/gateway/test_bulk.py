@@ -60,7 +60,7 @@ TOO_MUCH = {
 def test_c81_a_body_that_holds_too_much_is_not_decoded(
     value: bytes, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(fields, "_decoder")
+    monkeypatch.delattr(fields, "json_value")
     refusal = PARSERS[path](b'{"model":"m","else":' + value + b"}")
     assert isinstance(refusal, Refusal)
     assert (refusal.status, refusal.code, refusal.heals) == (413, "request_too_large", False)
@@ -101,8 +101,6 @@ def test_a_long_number_is_found_wherever_it_begins(shift: int) -> None:
 
 
 def test_no_fraction_is_read_in_msgspecs_own_way() -> None:
-    """In which one may take as long as a thousand others."""
-    assert fields._decoder.float_hook is fields._fraction
     read: list[Any] = []
     body = b'{"a":1e300,"b":[9007199254740993.00000000000000000001,-1.5E-3],"c":1}'
     assert fields.read_body(body, lambda given: read.extend(given.values())) is None

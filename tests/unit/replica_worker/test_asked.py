@@ -117,6 +117,7 @@ CALL = ChatMessage(role="assistant", content="", tool_calls='[{"function": {"nam
         ({"tools": '[{"type": "function"}]'}, "This model's chat template knows no tools."),
         ({"messages": (CALL,)}, "This model's chat template knows no calls of tools."),
         ({"tools": "{}"}, "Tools is not a list in JSON: "),
+        ({"tools": "[1e999]"}, "Tools is not a list in JSON: Number out of range"),
         ({"tools": "[" * 100_000}, "Tools is not a list in JSON: "),
         ({"messages": (msgspec.structs.replace(CALL, tool_calls="[1"),)}, "Tool_calls is not a list in JSON: "),
     ],
