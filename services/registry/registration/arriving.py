@@ -14,7 +14,8 @@ PART_BYTES = 1 << 20
 
 
 class Memory:
-    """What all uploads hold that are to stay in memory: at most `most_bytes`, of which one has `each_bytes` at most."""
+    """What all uploads hold that are to stay in memory, and what waits for the next: at most `most_bytes`, of which one
+    has `each_bytes` at most. Of an upload's first part only that counts which is a buffer that waited for it."""
 
     def __init__(self, most_bytes: int, each_bytes: int) -> None:
         self.held_bytes = 0
@@ -31,8 +32,9 @@ class Memory:
     @contextmanager
     def share(self) -> Iterator[Share]:
         """What it has grown to is free again afterwards. If all went well its buffer is for the next one: memory that
-        is new from the system costs as much as to fill it. Else a thread may still be reading it."""
+        is new from the system costs more than to fill it. Else a thread may still be reading it."""
         share = Share(self, self._spare.pop() if self._spare else bytearray())
+        share.grow(len(share.buffer))  # it had this room while it waited
         self._open += 1
         try:
             yield share
@@ -62,6 +64,8 @@ class Share:
 
     def grow(self, to_bytes: int) -> bool:
         """Whether there is room for so much."""
+        if to_bytes <= self._held_bytes:
+            return True
         if not self._memory.hold(self._held_bytes, to_bytes):
             return False
         self._held_bytes = to_bytes
@@ -82,6 +86,7 @@ async def fill(draft: Draft, chunks: AsyncIterator[bytes], share: Share) -> byte
             waiting_bytes += len(chunk)
             if waiting_bytes >= PART_BYTES and (draft.size_bytes or not share.grow(waiting_bytes)):
                 await asyncio.to_thread(_append, draft, waiting, waiting_bytes)
+                del waiting[PART_BYTES:]  # all that the rest of it needs
                 share.give_back()
                 waiting_bytes = 0
     except StoreUnavailable:

@@ -21,7 +21,7 @@ from services.registry.io.database import DatabaseUnavailable
 from services.registry.io.drafts import Draft, Drafts
 from services.registry.io.inspected import Inspected
 from services.registry.io.inspection import Inspection
-from services.registry.registration.arriving import Memory, fill
+from services.registry.registration.arriving import Memory, Share, fill
 from services.registry.registration.unclaimed import Unclaimed
 from shared.messages.identity import is_digest
 from shared.runtime.clock import Clock
@@ -101,10 +101,7 @@ class Uploads:
             if start and not await asyncio.to_thread(draft.resume, start):
                 return _elsewhere(await asyncio.to_thread(self._drafts.reach, digest))
             with self._memory.share() as share:
-                async with self._unclaimed.noting(digest) as noted:
-                    content = await fill(draft, chunks, share)
-                    await noted
-                outcome = await (self._keep(digest, draft) if draft.size_bytes else self._take(digest, content, draft))
+                outcome = await self._taken_in(digest, draft, chunks, share)
         except DigestMismatch as error:
             outcome = _another_file(error)
         finally:
@@ -140,6 +137,18 @@ class Uploads:
             await self._store.delete(key)
         return len(old)
 
+    async def _taken_in(self, digest: str, draft: Draft, chunks: AsyncIterator[bytes], share: Share) -> str:
+        """If the store or the database is away, what came is in the draft afterwards."""
+        content = bytearray()
+        try:
+            async with self._unclaimed.noting(digest) as noted:
+                content = await fill(draft, chunks, share)
+                await noted
+            return await (self._keep(digest, draft) if draft.size_bytes else self._take(digest, content))
+        except (StoreUnavailable, DatabaseUnavailable):
+            await asyncio.to_thread(draft.append, content)
+            raise
+
     async def _keep(self, digest: str, draft: Draft) -> str:
         _check(draft.digest, digest)
         version = await self._store.adopt(weights_key(digest), draft.path, digest)
@@ -149,15 +158,10 @@ class Uploads:
         self._inspected.note(draft.facts(), version)
         return _uri(digest)
 
-    async def _take(self, digest: str, content: bytearray, draft: Draft) -> str:
-        """If the store is away, the content is in the draft afterwards."""
+    async def _take(self, digest: str, content: bytearray) -> str:
         reading = await asyncio.to_thread(_read, content)
         _check(reading.digest, digest)
-        try:
-            version = await self._store.take(weights_key(digest), content, digest)
-        except StoreUnavailable:
-            await asyncio.to_thread(draft.append, content)
-            raise
+        version = await self._store.take(weights_key(digest), content, digest)
         self._inspected.note(reading.facts(), version)
         return _uri(digest)
 

@@ -240,3 +240,19 @@ async def test_a_database_that_is_away_costs_no_byte_that_arrived(here: World, m
     headers = {"upload-offset": (await here.admin.head(path)).headers["upload-offset"]}
     assert headers == {"upload-offset": str(len(file))}
     assert (await here.admin.put(path, content=b"", headers=headers)).status_code == 201
+
+
+async def test_a_database_that_is_away_costs_nothing_of_a_file_that_was_on_no_disk_yet(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise DatabaseUnavailable("it is away")
+
+    announced = here.announce("v1")
+    path = f"/internal/uploads/{announced.checksum}"
+    with monkeypatch.context() as planted:
+        planted.setattr(upload_rows, "note", away)
+        assert error_of(await put(here, announced), 503)["code"] == "database_unavailable"
+    headers = {"upload-offset": (await here.admin.head(path)).headers["upload-offset"]}
+    assert headers != {"upload-offset": "0"}
+    assert (await here.admin.put(path, content=b"", headers=headers)).status_code == 201

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ from shared.runtime.settings import SettingsError
 from shared.store.access import S3Access
 from shared.store.port import StoreUnavailable, weights_key
 from shared.store.s3 import S3Store
+from shared.store.s3_requests import put_whole
 from tests.integration.store.bucket import Bucket
-from tests.integration.store_suite import read_all
+from tests.integration.store_suite import chunks_of, digest_of, read_all
 from tests.support.adapter_files import Recipe, announcement, file_of
 from tests.support.registry_place import Place
+from tests.support.registry_watch import eventually
 from tests.support.s3_server import BUCKET
 
 
@@ -131,6 +135,39 @@ async def test_an_upload_goes_on_at_another_registry_with_the_same_folder_for_dr
     [key] = bucket.files()
     assert await read_all(bucket.store(), key) == file
     assert list((tmp_path / "drafts").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_what_is_on_its_way_into_the_bucket_is_no_buffer_for_others(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    """Its thread sends it to the end, whether or not somebody still waits for it."""
+    under_way, may_go_on = threading.Event(), threading.Event()
+    first, second = os.urandom(PART_BYTES), os.urandom(PART_BYTES)
+
+    def slow(client: Any, where: Mapping[str, str], content: bytearray, digest: str) -> str:
+        if digest == digest_of(first):
+            under_way.set()
+            may_go_on.wait(20)
+        return put_whole(client, where, content, digest)
+
+    async def arrived() -> bool:
+        return len(bucket.files()) == 2
+
+    monkeypatch.setattr("shared.store.s3.put_whole", slow)
+    async with place(tmp_path).registry(**said(bucket)) as here:
+        with here.registry.uploads._memory.share():  # somebody else is uploading, so that buffers are kept
+            sending = asyncio.create_task(here.registry.uploads.receive(digest_of(first), 0, chunks_of(first)))
+            await asyncio.to_thread(under_way.wait, 20)
+            if is_cancelled:
+                sending.cancel()
+                await asyncio.wait([sending])
+            await here.registry.uploads.receive(digest_of(second), 0, chunks_of(second))
+        may_go_on.set()
+        await asyncio.wait([sending])
+        await eventually(arrived)
+    for content in (first, second):
+        assert await read_all(bucket.store(), weights_key(digest_of(content))) == content
 
 
 async def test_a_bucket_that_is_none_is_a_store_that_is_away(tmp_path: Path, bucket: Bucket) -> None:

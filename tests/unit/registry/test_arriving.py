@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.registry.io.drafts import Draft, Drafts
-from services.registry.registration.arriving import PART_BYTES, Memory, fill
+from services.registry.registration.arriving import PART_BYTES, Memory, Share, fill
 from shared.store.port import StoreUnavailable
 
 CONTENT = os.urandom(3 * PART_BYTES + 500)
@@ -148,6 +148,40 @@ async def test_memory_is_given_back_once_nobody_uploads(drafts: Drafts) -> None:
         await _received(memory, drafts, CONTENT)
         assert memory.spare_bytes == len(CONTENT)
     assert memory.spare_bytes == 0
+
+
+async def test_a_buffer_that_waited_is_part_of_what_is_held_from_the_first_byte_on(drafts: Drafts) -> None:
+    """Else many that send nothing would hold all that others had filled."""
+    memory = Memory(4 * PART_BYTES, 4 * PART_BYTES)
+    with memory.share():
+        await _received(memory, drafts, CONTENT)
+        with memory.share() as silent, memory.share() as other:
+            assert (len(silent.buffer), memory.held_bytes, memory.spare_bytes) == (len(CONTENT), len(CONTENT), 0)
+            assert not other.grow(PART_BYTES)
+            assert silent.grow(len(CONTENT))
+            assert memory.held_bytes == len(CONTENT)
+        assert memory.held_bytes == 0
+
+
+@pytest.mark.parametrize("begun", [0, 1], ids=["it filled a buffer before", "it has somebody else's buffer"])
+async def test_what_goes_through_its_draft_keeps_no_more_than_a_part(drafts: Drafts, begun: int) -> None:
+    memory, draft, most = Memory(8 * PART_BYTES, 4 * PART_BYTES), drafts.new(DIGEST), list[int]()
+
+    async def watched(share: Share) -> AsyncIterator[bytes]:
+        async for chunk in _chunks(content=CONTENT * 2):
+            yield chunk
+            if draft.size_bytes:
+                assert memory.held_bytes == 0
+                most.append(len(share.buffer))
+
+    with memory.share():
+        for _ in range(begun):
+            await _received(memory, drafts, CONTENT)
+        with memory.share() as share:
+            await fill(draft, watched(share), share)
+    draft.close()
+    assert draft.size_bytes == 2 * len(CONTENT)
+    assert PART_BYTES <= max(most) < PART_BYTES + 70_000
 
 
 async def test_buffers_that_are_kept_leave_room_for_what_comes(drafts: Drafts) -> None:
