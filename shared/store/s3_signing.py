@@ -1,7 +1,7 @@
 """Requests whose body's SHA-256 is known already: signing them hashes nothing once more.
 
-SigV4 signs the SHA-256 of the body (x-amz-content-sha256), and servers compare what they receive with it. botocore
-computes it anew from every body, which is as much work as to send it.
+SigV4 signs the SHA-256 of the body (x-amz-content-sha256). botocore computes it anew from every body, which is as much
+work as to send it. Amazon compares what it receives with it; not every server does.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ AUTH_TYPE_MAPS[_OURS] = _KnownDigestAuth
 
 
 def sign_with_known_digests(client: Any) -> None:
-    """From now on requests of this client heed `body_has`."""
-    client.meta.events.register_first("choose-signer.s3", _chosen)
+    """From now on this client's PutObject heeds `body_has`. Nothing else does: in the middle of one botocore may ask
+    where the bucket is, and that request has no body."""
+    client.meta.events.register_first("choose-signer.s3.PutObject", _chosen)
 
 
 @contextmanager
 def body_has(digest: str) -> Iterator[None]:
-    """What this thread asks for within the context has a body with this SHA-256 (hex), which the caller has seen. One
-    that has another is refused by a server that checks it, with XAmzContentSHA256Mismatch."""
+    """What this thread puts within the context has a body with this SHA-256 (hex), which the caller has seen. One that
+    has another is refused by a server that compares them, with XAmzContentSHA256Mismatch."""
     before = _DIGEST.set(digest)
     try:
         yield

@@ -132,6 +132,16 @@ async def test_c36_a_corrupt_object_is_read_once_and_leaves_nothing(
     assert link.starts() == [0]
 
 
+async def test_bytes_that_changed_since_they_were_hashed_are_loaded_by_nobody(
+    machine: Machine, bucket: Bucket, record: AdapterRecord
+) -> None:
+    """Signed as the right ones. This server does not compare them, and is the worst case for whoever loads them."""
+    await bucket.store().take(record.store_key, bytearray(CONTENT[:-1] + b"X"), record.digest)
+    with pytest.raises(AdapterFailed, match="the stored file of acme-1 is corrupt"):
+        await machine.tier.hold(record)
+    assert machine.files() == {}
+
+
 async def test_an_object_replaced_in_mid_fetch_is_read_from_its_beginning(
     machine: Machine, link: FaultyLink, bucket: Bucket, record: AdapterRecord
 ) -> None:
