@@ -8,10 +8,13 @@ import sys
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 
 from infra.local.temporary import TemporaryFleet
-from loadtest.registrations_processors import Reading, between, process_s
+from loadtest.registrations_figures import processors
+from loadtest.registrations_processors import Reading, Spent, between, process_s
+from loadtest.registrations_run import Took
 
 BURNS = "import time\nwhile time.process_time() < 0.2: pass"
 
@@ -34,6 +37,17 @@ def test_a_registry_that_was_started_meanwhile_has_used_all_of_its_time_since() 
 
 def test_a_store_without_a_server_has_none_that_used_anything() -> None:
     assert between(reading(1, server_s=None), reading(1, server_s=None)).server_s is None
+
+
+def test_a_registration_is_told_what_both_registries_took_for_it() -> None:
+    """The one that was killed and the one after it; of a folder nobody is told a server."""
+    spent = Spent(registry_s=3.0, command_s=2.0, server_s=4.0, busy_share=0.5)
+    took = Took(count=1000, began_s=0.0, accepted_s=10.0, spent=spent, progress=())
+    told = {name: figure.value for name, figure in processors(took, 1.5).items()}
+    assert told == {"registry_ms": 4.5, "command_ms": 2.0, "store_server_ms": 4.0, "processors_busy": 0.5}
+    folder = msgspec.structs.replace(took, spent=msgspec.structs.replace(spent, server_s=None))
+    assert "store_server_ms" not in processors(folder)
+    assert processors(folder)["registry_ms"].value == 3.0
 
 
 def test_the_systems_counters_are_read() -> None:
