@@ -90,13 +90,14 @@ class Conversations:
     def on_chunks(self, replica_id: str, chunks: Iterable[TokenChunk]) -> None:
         """One frame of a replica."""
         now_s, policies = self._desk.clock.now_s(), self._desk.policies
+        live, go_on = self._live.get, self._delivery.go_on
         for chunk in youngest_first(chunks):
-            conversation = self._live.get(chunk.request_id)
+            conversation = live(chunk.request_id)
             if conversation is None:
                 self._cancels.stray(replica_id, chunk, now_s)
                 continue
             if conversation.goes_on(chunk, now_s):
-                self._delivery.go_on(conversation, chunk, now_s)
+                go_on(conversation, chunk, now_s)
             else:
                 self._apply(conversation, streams.chunk(conversation.stream, chunk, policies.streams, now_s))
             if conversation.outlet.waiting_bytes > policies.most_waiting_bytes and conversation.wish.stream:

@@ -13,6 +13,7 @@ from shared.messages.generation import Usage
 
 DONE = b"data: [DONE]\n\n"
 
+_GOES_ON = b'},"finish_reason":null}]}\n\n'
 _encode = msgspec.json.encode
 
 
@@ -42,11 +43,13 @@ class ChunkWriter:
         """Nothing, while a character is not whole."""
         if piece.finish is not None:
             return self.last(piece.text, first=piece.first, finish_reason=piece.finish.reason)
-        return self.token(piece.text, first=piece.first) if piece.text or piece.first else b""
+        if piece.first:
+            return self.token(piece.text, first=True)
+        return self._delta + _encode(piece.text) + _GOES_ON if piece.text else b""
 
     def token(self, text: str, *, first: bool) -> bytes:
         """The role rides with the first token, which is what load tools time."""
-        return (self._first_delta if first else self._delta) + _encode(text) + b'},"finish_reason":null}]}\n\n'
+        return (self._first_delta if first else self._delta) + _encode(text) + _GOES_ON
 
     def last(self, text: str, *, first: bool, finish_reason: str) -> bytes:
         start = self._first_delta if first else self._delta

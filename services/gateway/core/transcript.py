@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 
 class Transcript:
@@ -16,8 +16,11 @@ class Transcript:
         self._token_ids = array("I")
         self.text_chars = 0
 
-    def add(self, token_ids: Iterable[int], text: str) -> None:
-        self._token_ids.extend(token_ids)
+    def add(self, token_ids: Sequence[int], text: str) -> None:
+        if len(token_ids) == 1:
+            self._token_ids.append(token_ids[0])
+        else:
+            self._token_ids.extend(token_ids)
         self.text_chars += len(text)
 
     @property

@@ -72,14 +72,14 @@ class Flow:
 
 class Line:
     """`write` goes on with the body of a response whose head came through ASGI, which ends it as well: in chunks no
-    bytes would be an end. Nothing is refused: whoever writes looks at `stalled`, and is called by `on_room` when it
+    bytes would be an end. Nothing is refused: whoever writes looks at `flow.stalled`, and is called by `on_room` when it
     is over. A head leaves with what is written next, or alone when the turn is over: each write wakes the client."""
 
-    __slots__ = ("_flow", "_head", "_transport", "chunked", "gone", "on_gone", "on_room", "turn", "whole")
+    __slots__ = ("_head", "_transport", "chunked", "flow", "gone", "on_gone", "on_room", "turn", "whole")
 
     def __init__(self, transport: asyncio.Transport, flow: Flow, turn: Turn, *, chunked: bool = True) -> None:
         self._transport = transport
-        self._flow = flow
+        self.flow = flow
         self._head = b""
         self.turn = turn
         self.chunked = chunked
@@ -88,11 +88,6 @@ class Line:
         self.gone = False
         self.on_gone: Callable[[], None] | None = None
         self.on_room: Callable[[], None] | None = None
-
-    @property
-    def stalled(self) -> bool:
-        """The client does not take what was written already."""
-        return self._flow.stalled
 
     def begin(self, head: bytes) -> None:
         self._head = head
@@ -107,9 +102,10 @@ class Line:
 
     def write_raw(self, content: bytes) -> None:
         """Of a body that is cut by its length, or not at all."""
-        head, self._head = self._head, b""
-        if (head or content) and not self.gone:
-            self._transport.write(head + content)
+        if self._head:
+            content, self._head = self._head + content, b""
+        if content and not self.gone:
+            self._transport.write(content)
 
     def end(self, body: bytes) -> None:
         """With the last of it, of a body that the connection's end does not end."""
@@ -125,7 +121,7 @@ class Line:
 
     def watch(self, on_gone: Callable[[], None]) -> None:
         """`on_gone` is called when the client leaves, or has left already. The request has been read."""
-        self._flow.resume_reading()  # whoever does not read does not see the end either
+        self.flow.resume_reading()  # whoever does not read does not see the end either
         self.on_gone = on_gone
         if self.gone:
             on_gone()

@@ -42,7 +42,7 @@ class Spout:
                 self._line.turn.add(self.flush)
 
     def flush(self) -> None:
-        if self._waiting and not self._line.stalled:
+        if self._waiting and not self._line.flow.stalled:
             try:
                 self._line.write(self.rest())
             except Exception as error:
