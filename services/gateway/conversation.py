@@ -54,7 +54,13 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversation:
-    """One answer: its state, where its tokens go, and what will be recorded of it."""
+    """One answer: its state, where its tokens go, and what will be recorded of it. Between two of its tokens
+    thousands of others come: what has no dictionary is found again in fewer lines of the processor's memory."""
+
+    __slots__ = (
+        "_heard_s", "_next_position", "_stream", "outlet", "part", "record", "span", "target", "tokens", "transcript",
+        "wish",
+    )  # fmt: skip
 
     def __init__(self, wish: Wish, part: Part, target: Target, record: RequestRecord, outlet: Outlet | Strand) -> None:
         self.wish = wish

@@ -34,6 +34,8 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
 class ChunkWriter:
     """A template around each token's text: nothing is built per token but the bytes themselves."""
 
+    __slots__ = ("_delta", "_first_delta")
+
     def __init__(self, heading: Heading, index: int = 0) -> None:
         start = heading.event_start("chat.completion.chunk")
         self._delta = start + b'{"index":%d,"delta":{"content":' % index

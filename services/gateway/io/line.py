@@ -72,8 +72,8 @@ class Flow:
 
 class Line:
     """`write` goes on with the body of a response whose head came through ASGI, which ends it as well: in chunks no
-    bytes would be an end. Nothing is refused: whoever writes looks at `flow.stalled`, and is called by `on_room` when it
-    is over. A head leaves with what is written next, or alone when the turn is over: each write wakes the client."""
+    bytes would be an end. Nothing is refused: whoever writes looks at `flow.stalled`, and is called by `on_room` when
+    it is over. A head leaves with what is written next, or alone when the turn is over: each write wakes the client."""
 
     __slots__ = ("_head", "_transport", "chunked", "flow", "gone", "on_gone", "on_room", "turn", "whole")
 

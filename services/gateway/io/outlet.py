@@ -19,6 +19,8 @@ class Outlet:
     accepted, if it is not `patient`, and for every batch until it lets pieces `flow`; the other one at the end. The
     last piece is a Refusal or a Deliver with a finish, and no other is."""
 
+    __slots__ = ("_accepted", "_begins_early", "_own_bytes", "_pieces", "_spout", "_streaming", "wake")
+
     def __init__(self, *, streaming: bool, patient: bool = False) -> None:
         self._streaming = streaming
         self._begins_early = streaming and not patient
