@@ -8,7 +8,7 @@ import msgspec
 
 from services.gateway.conversation import Conversation, Desk
 from services.gateway.core import refusal
-from services.gateway.core.allowance import Demand, Denial, NeedsLease, Pass
+from services.gateway.core.allowance import Demand, Denial, Late, NeedsLease, Pass
 from services.gateway.core.completion import Heading
 from services.gateway.core.directory import Caller, Listed, Target
 from services.gateway.core.fleet import AHEAD_AT_ONCE
@@ -52,12 +52,12 @@ class Gateway:
         return self._draws.unique_id()
 
     async def begin(self, caller: Caller, wish: Wish, request_id: str) -> Admitted | Refusal:
-        def decide(late: bool) -> Admitted | Refusal | NeedsLease:
+        def decide(late: Late) -> Admitted | Refusal | NeedsLease:
             return self._begin(caller, wish, request_id, late=late)
 
         return await self._limits.decided(decide)
 
-    def _begin(self, caller: Caller, wish: Wish, request_id: str, *, late: bool) -> Admitted | Refusal | NeedsLease:
+    def _begin(self, caller: Caller, wish: Wish, request_id: str, *, late: Late) -> Admitted | Refusal | NeedsLease:
         target = self._directory.resolve(caller, wish, self._following.current)
         if isinstance(target, Refusal):
             return target

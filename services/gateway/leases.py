@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from services.gateway.core.allowance import Ask, Grant
 from services.gateway.core.allowances import Allowances
-from services.gateway.io.limits_redis import LedgerAway
+from services.gateway.io.limits_redis import CONNECTIONS, LedgerAway
 from services.gateway.reach import Reach
 from shared.runtime.clock import Clock
 
 _AT_ONCE = 200
+_NOBODY = ""
+"""Who is asked about to hear from the ledger who it is, where nobody else has anything to ask."""
 _LAST_S = 1.0
 """For a gateway that ends."""
 
@@ -25,6 +27,13 @@ class Ledger(Protocol):
     async def close(self) -> None: ...
 
 
+class _Flight(NamedTuple):
+    """A question that may still wait for a line: about these `names`, and whoever comes before it leaves."""
+
+    names: list[str]
+    task: asyncio.Task[None]
+
+
 class Leases:
     """`ledger` None: there is none, and nobody may ask. What is asked goes on when nobody waits for it any more."""
 
@@ -33,19 +42,26 @@ class Leases:
         self._allowances = allowances
         self._reach = reach
         self._clock = clock
-        self._flights: dict[str, asyncio.Task[None]] = {}
+        self._lines = asyncio.Semaphore(CONNECTIONS)
+        self._flights: dict[str, _Flight] = {}
+        self._boarding: _Flight | None = None
 
     def fly(self, name: str) -> asyncio.Task[None]:
-        """One question at a time about each of them: who comes meanwhile waits for the next."""
-        return self._flights.get(name) or self._flying([name])
+        """One question at a time about each of them: who comes meanwhile waits for the next. While all lines are busy
+        those who wait for one gather, and ask together: a slow ledger is not taken for one that is away because many
+        come at once."""
+        if (flight := self._flights.get(name)) is None:
+            flight = self._flights[name] = self._next_flight()
+            flight.names.append(name)
+        return flight.task
 
     async def stop(self) -> None:
         """What this gateway held is free for others, if the ledger is there."""
         if self._ledger is None:
             return
-        for flight in (flights := [*self._flights.values()]):
-            flight.cancel()
-        await asyncio.gather(*flights, return_exceptions=True)
+        for task in (tasks := {flight.task for flight in self._flights.values()}):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.0 if self._reach.away else _LAST_S):
                 await self._ask(self._allowances.partings())
@@ -64,25 +80,36 @@ class Leases:
             await self._tell(names)
 
     async def _tell(self, names: Sequence[str]) -> None:
-        """Each answer says who the ledger is: nobody waits for that before he says what he holds."""
-        for first in range(0, len(names), _AT_ONCE):
-            if self._reach.away:
-                return
-            if some := [name for name in names[first : first + _AT_ONCE] if name not in self._flights]:
-                await self._flying(some, self._allowances.greeting())
+        """One line at a time: requests may need the others."""
+        told = [_NOBODY, *names] if names else []
+        for first in range(0, len(told), _AT_ONCE):
+            await asyncio.wait({self.fly(name) for name in told[first : first + _AT_ONCE]})
 
-    def _flying(self, names: list[str], *before: Ask) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._exchange(names, before))
-        self._flights.update(dict.fromkeys(names, task))
-        task.add_done_callback(lambda _: self._landed(names))
-        return task
+    def _next_flight(self) -> _Flight:
+        if self._boarding is None or len(self._boarding.names) == _AT_ONCE:
+            names: list[str] = []
+            self._boarding = flight = _Flight(names, asyncio.create_task(self._exchange(names)))
+            flight.task.add_done_callback(lambda _: self._landed(names))
+        return self._boarding
+
+    async def _exchange(self, names: list[str]) -> None:
+        """Each answer says who the ledger is: nobody waits for that before he says what he holds. Of whom nothing is
+        asked may be asked something meanwhile."""
+        async with self._lines:
+            if self._boarding is not None and self._boarding.names is names:
+                self._boarding = None
+            if self._reach.away:
+                self._allowances.unasked(names)
+                return
+            asks = self._allowances.asks(names, self._clock.now_s())
+            who = [] if asks or _NOBODY not in names else [self._allowances.greeting()]
+            self._landed({*names} - {ask.subject for ask in asks})
+            names[:] = [ask.subject for ask in asks]
+            await self._ask(asks or who)
 
     def _landed(self, names: Iterable[str]) -> None:
         for name in names:
             self._flights.pop(name, None)
-
-    async def _exchange(self, names: Iterable[str], before: Sequence[Ask]) -> None:
-        await self._ask([*before, *self._allowances.asks(names, self._clock.now_s())])
 
     async def _ask(self, asks: list[Ask]) -> None:
         assert self._ledger is not None, "nobody asks where there is none"

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from services.gateway.core.allowance import Demand, Denial, NeedsLease, Pass, Subject
+from services.gateway.core.allowance import Demand, Denial, Late, NeedsLease, Pass, Subject
 from services.gateway.core.allowances import Allowances
 from services.gateway.core.company import Company
 from services.gateway.leases import Leases, Ledger
@@ -63,15 +63,11 @@ class Limits:
         """What this gateway held is free for others, if the ledger is there."""
         await self._leases.stop()
 
-    def admit(self, subjects: Sequence[Subject], demand: Demand, *, late: bool) -> Pass | Denial | NeedsLease:
-        """`late`: it has waited for a lease as long as it may. Who is let in holds what he asked for until `settle` or
-        `release`."""
+    def admit(self, subjects: Sequence[Subject], demand: Demand, *, late: Late) -> Pass | Denial | NeedsLease:
+        """Who is let in holds what he asked for until `settle` or `release`."""
         if self._alone and subjects:
             self._reach.say_alone()
-        away = self._reach.away
-        decision = self._allowances.admit(
-            subjects, demand, self._clock.now_s(), alone=away, late=late and not away
-        )  # fmt: skip
+        decision = self._allowances.admit(subjects, demand, self._clock.now_s(), alone=self._reach.away, late=late)
         if isinstance(decision, Denial):
             self._denied.labels(decision.kind).inc()
         return decision
@@ -121,24 +117,28 @@ class Limits:
             if not self._reach.away:
                 self._leases.fly(name)
 
-    async def decided(self, decide: Callable[[bool], D | NeedsLease]) -> D:
-        """What `decide` comes to with the leases that it needs. It is told whether it is too late to wait for any."""
-        decision = decide(False)
+    async def decided(self, decide: Callable[[Late], D | NeedsLease]) -> D:
+        """What `decide` comes to with the leases that it needs. It is told for what it is too late to wait."""
+        decision = decide(Late.IN_TIME)
         if not isinstance(decision, NeedsLease):
             return decision
-        loop, means = asyncio.get_running_loop(), self._means
-        began_s = loop.time()
+        began_s, late = asyncio.get_running_loop().time(), Late.IN_TIME
         while isinstance(decision, NeedsLease):
-            most_s = max(means.wait_s, means.places_wait_s) if decision.places else means.wait_s
-            decision = decide(not await self._leased(decision, began_s + most_s - loop.time()))
+            late = await self._waited(decision, began_s)
+            decision = decide(late)
+        self._late.labels("late" if late else "in_time").inc()
         return decision
 
-    async def _leased(self, needs: NeedsLease, wait_s: float) -> bool:
-        """Whether it came in time. A ledger that turns out to be away has answered, too."""
+    async def _waited(self, needs: NeedsLease, began_s: float) -> Late:
+        """A ledger that turns out to be away has answered, too. Whoever has no time left is late whatever comes: a
+        question that fails at once would be asked for ever."""
+        most_s = max(self._means.wait_s, self._means.places_wait_s) if needs.places else self._means.wait_s
+        left_s = began_s + most_s - asyncio.get_running_loop().time()
         flights = [self._leases.fly(name) for name in needs.subjects]
-        _, pending = await asyncio.wait(flights, timeout=max(0.0, wait_s))
-        self._late.labels("late" if pending else "in_time").inc()
-        return not pending
+        _, pending = await asyncio.wait(flights, timeout=max(0.0, left_s))
+        if not pending and left_s > 0:
+            return Late.IN_TIME
+        return Late.PLACES if needs.places else Late.MINUTES
 
     def on_report(self, report: GatewayReport) -> None:
         self._means.company.heard(report.gateway_id, self._clock.now_s())

@@ -6,15 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
+from services.gateway.core.allowance import Late, Pass
 from services.gateway.core.allowances import Allowances
+from services.gateway.io.limits_redis import RedisLedger
 from services.gateway.limits import TURN_S
 from services.gateway.settings import Settings
 from shared.messages.desired import Limits
 from tests.support.gateway_world import SETTINGS, World, gateway_world
 from tests.support.limited_gateways import Door, complete, limit, two_gateways
+from tests.support.limits_counter import Counter
 from tests.support.slow_link import SlowLink, slow_link
 from tests.support.valkey_server import ValkeyServer
 
@@ -64,8 +68,21 @@ async def end(world: World, running: list[tuple[asyncio.Task[Any], object]]) -> 
         assert (await answer).status_code == 200
 
 
-async def assert_refused(door: Door) -> None:
-    refused = await door.post()
+async def met_by(world: World, link: SlowLink, *doors: Door) -> None:
+    """All of these know the ledger, have a connection for a turn besides, and hold no place. Those who come at once
+    meet it as slow as it is."""
+    link.delay_s = 0.01
+    running = await begun(world, *doors)
+    await end(world, running)
+    await world.clock.advance(TURN_S)
+
+
+async def assert_refused(*doors: Door) -> None:
+    for refused in await asyncio.gather(*(door.post() for door in doors)):
+        assert_says_so(refused)
+
+
+def assert_says_so(refused: httpx.Response) -> None:
     assert refused.status_code == 429, refused.text
     assert (refused.headers["retry-after"], refused.headers["retry-after-ms"]) == ("1", "1000")
     assert refused.json()["error"]["message"].startswith("The limit of tenant acme, 3 streams at once, is reached.")
@@ -77,15 +94,15 @@ async def test_a_slow_ledger_lets_three_of_three_in_and_no_fourth(link: SlowLink
     chosen = using(link)
     async with gateway_world(None, settings=chosen) as world, two_gateways(world, chosen) as (first, second):
         await limit(world, Limits(streams=3))
+        await met_by(world, link, first, second)
         link.delay_s = delay_s
         running = await begun(world, first, first if held_by == "one" else second, first)
-        await assert_refused(second)
-        await assert_refused(first)
+        await assert_refused(second, first)
         await first.shows("lorafleet_gateway_limits_fallback 0.0")
         await end(world, running[:1])
         running = [*running[1:], *await begun_once_free(world, second)]
-        await assert_refused(first)
-        await assert_refused(second)
+        await assert_refused(first, second)
+        link.delay_s = 0.0
         await end(world, running)
 
 
@@ -102,18 +119,31 @@ async def test_many_who_come_at_once_get_the_places_that_there_are(link: SlowLin
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             refused |= done
         assert {(await each).status_code for each in refused} == {429}
+        link.delay_s = 0.0
         for _ in range(3):
             await complete(replica, await replica.asked.get())
         assert [(await each).status_code for each in waiting] == [200] * 3
         assert replica.asked.empty()
 
 
+async def test_many_tenants_who_come_at_once_do_not_take_a_slow_ledger_for_one_that_is_away(link: SlowLink) -> None:
+    """There are few connections, and each wait for one of them counts as silence: one by one they would take 5 s."""
+    counter = Counter(Limits(streams=1), places_wait_s=20.0, ledger=RedisLedger(link.url, 2.5))
+    assert isinstance(await counter.ask(), Pass)
+    link.delay_s = 0.2
+    decided = await asyncio.gather(*(counter.ask(f"t{at}") for at in range(100)))
+    assert [isinstance(each, Pass) and not each.alone for each in decided] == [True] * 100
+    assert b"lorafleet_gateway_limits_fallback 0.0" in counter.metrics.exposition()
+    link.delay_s = 0.0
+    await counter.close()
+
+
 async def test_the_check_fails_where_the_own_share_decides(link: SlowLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """What went by the own share as soon as the ledger was late let a fourth in."""
     honest = Allowances.admit
 
-    def rash(self: Allowances, *asked: Any, alone: bool, late: bool = False) -> Any:
-        return honest(self, *asked, alone=alone or late)
+    def rash(self: Allowances, *asked: Any, alone: bool, late: Late = Late.IN_TIME) -> Any:
+        return honest(self, *asked, alone=alone or bool(late))
 
     monkeypatch.setattr(Allowances, "admit", rash)
     chosen = using(link, limits_streams_wait_s=0.05)
@@ -149,8 +179,7 @@ async def test_a_ledger_that_is_away_leaves_shares_which_it_hears_of_when_it_is_
         await limit(world, Limits(streams=3))
         await valkey.kill()
         running = await begun(world, first, second)
-        await assert_refused(first)
-        await assert_refused(second)
+        await assert_refused(first, second)
         for door in (first, second):
             await door.shows("lorafleet_gateway_limits_fallback 1.0")
         await valkey.start()
@@ -158,8 +187,7 @@ async def test_a_ledger_that_is_away_leaves_shares_which_it_hears_of_when_it_is_
             await world.clock.advance(TURN_S)
             await door.shows("lorafleet_gateway_limits_fallback 0.0")
         running += await begun_once_free(world, second)
-        await assert_refused(first)
-        await assert_refused(second)
+        await assert_refused(first, second)
         await end(world, running)
 
 

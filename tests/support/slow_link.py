@@ -29,6 +29,7 @@ class SlowLink:
         connection = asyncio.create_task(self._connection(reader, writer))
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(lambda _: writer.close())
 
     async def close(self) -> None:
         for connection in (open_ones := [*self._connections]):
@@ -39,18 +40,16 @@ class SlowLink:
         try:
             server = await asyncio.open_connection(self._parts.hostname, self._parts.port)
         except OSError:
-            writer.close()
             return
-        ways = [asyncio.create_task(self._relay(reader, server[1], slow=False)),
-                asyncio.create_task(self._relay(server[0], writer, slow=True))]  # fmt: skip
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-            for end in (writer, server[1]):
-                end.close()
+        with contextlib.closing(server[1]):
+            ways = [asyncio.create_task(self._relay(reader, server[1], slow=False)),
+                    asyncio.create_task(self._relay(server[0], writer, slow=True))]  # fmt: skip
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, slow: bool) -> None:
         loop = asyncio.get_running_loop()

@@ -13,6 +13,7 @@ let in than the limit, and what gateways held at their beginning: `chunk_share` 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 
 import msgspec
 
@@ -82,6 +83,14 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     retry_after_s: float
     headers: Mapping[str, str] = {}
+
+
+class Late(IntEnum):
+    """What a request has waited for as long as it may: PLACES is for a place as well, which takes longer."""
+
+    IN_TIME = 0
+    MINUTES = 1
+    PLACES = 2
 
 
 class NeedsLease(msgspec.Struct, frozen=True, kw_only=True):

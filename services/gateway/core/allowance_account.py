@@ -9,6 +9,8 @@ from services.gateway.core.allowance_meter import Meter, Share
 from services.gateway.core.allowance_places import Places
 from shared.messages.desired import Limits
 
+_NOTHING = WindowAsk(limit=0, want=0, least=0)
+
 
 class Account:
     """A limit that changes keeps what is known of it; one that is new knows nothing."""
@@ -94,6 +96,13 @@ class Account:
             self.requests.lost(asked.requests)
         if self.tokens is not None and asked.tokens is not None:
             self.tokens.lost(asked.tokens)
+        if self.streams is not None:
+            self.streams.lost()
+
+    def unasked(self) -> None:
+        """Whoever waited for the next question does not any more."""
+        for meter in self.meters:
+            meter.lost(_NOTHING)
         if self.streams is not None:
             self.streams.lost()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from services.gateway.core.allowance import Demand, Denial
+from services.gateway.core.allowance import Demand, Denial, Late
 from services.gateway.core.allowance_account import Account
 from services.gateway.core.allowance_headers import headers
 from services.gateway.core.allowance_meter import Meter, Share
@@ -17,12 +17,17 @@ _WORDS = {"requests": "requests a minute", "tokens": "tokens a minute", "streams
 
 
 class Seen(NamedTuple):
-    """By what is decided. `alone`: there is no ledger to ask; `late`: it has not answered in time."""
+    """By what is decided. `alone`: there is no ledger to ask; `late`: for what it has not answered in time."""
 
     now_s: float
     share: Share
     alone: bool
-    late: bool
+    late: Late
+
+    @property
+    def unheard(self) -> bool:
+        """Nobody knows whether there is a place."""
+        return self.late is Late.PLACES and not self.alone
 
 
 def denial_of(accounts: Sequence[Account], demand: Demand, seen: Seen) -> Denial | None:
@@ -32,7 +37,7 @@ def denial_of(accounts: Sequence[Account], demand: Demand, seen: Seen) -> Denial
             if wait_s is not None:
                 told = sorted(accounts, key=lambda each: each is not account)
                 known = headers(told, seen.now_s, seen.share if seen.alone or seen.late else None)
-                reason = _reason(account, kind, need, sure=kind != "streams" or not seen.late)
+                reason = _reason(account, kind, need, sure=kind != "streams" or not seen.unheard)
                 return Denial(kind=kind, reason=reason, retry_after_s=wait_s, headers=known)
     return None
 
@@ -63,7 +68,7 @@ def _streams_s(places: Places, choices: int, seen: Seen) -> float | None:
         return places.alone_for_s(choices, seen.share) or None
     if places.covers(choices, seen.now_s):
         return None
-    return places.unheard_s() if seen.late else places.denied_for_s(choices, seen.now_s)
+    return places.unheard_s() if seen.unheard else places.denied_for_s(choices, seen.now_s)
 
 
 def _reason(account: Account, kind: str, need: int, *, sure: bool) -> str:

@@ -12,6 +12,7 @@ from services.gateway.core.allowance import (
     Decision,
     Demand,
     Grant,
+    Late,
     LeasePolicy,
     NeedsLease,
     Pass,
@@ -45,18 +46,18 @@ class Allowances:
         self._share = msgspec.structs.replace(self._share, gateways=max(1, count))
 
     def admit(
-        self, subjects: Sequence[Subject], demand: Demand, now_s: float, *, alone: bool, late: bool = False
+        self, subjects: Sequence[Subject], demand: Demand, now_s: float, *, alone: bool, late: Late = Late.IN_TIME
     ) -> Decision:
         """`alone`: there is no ledger to ask now, and the own share decides. `late`: there is one that has not answered
         in time. Then minutes go by the own share, if the ledger has not said that all is used; but of streams nobody
-        takes a place that the ledger did not give."""
+        takes a place that the ledger did not give, and whoever lacks one waits on until that is late as well."""
         if not subjects:
             return FREE
-        accounts, own = [self._account(subject, now_s) for subject in subjects], alone or late
+        accounts, own = [self._account(subject, now_s) for subject in subjects], alone or bool(late)
         if own or not all(account.covers(demand, now_s) for account in accounts):
             if (denial := denial_of(accounts, demand, Seen(now_s, self._share, alone, late))) is not None:
                 return denial
-            if not own and (lacking := self._lacking(accounts, demand, now_s)).subjects:
+            if not alone and (lacking := self._lacking(accounts, demand, now_s, late)).subjects:
                 return lacking
         return Pass(
             spent=tuple([self._charge(account, demand, now_s, alone=own) for account in accounts]),
@@ -123,6 +124,12 @@ class Allowances:
         if (account := self._accounts.get(asked.subject)) is not None:
             account.lost(asked)
 
+    def unasked(self, names: Iterable[str]) -> None:
+        """The ledger will not be asked for these: it turned out to be away before."""
+        for name in names:
+            if (account := self._accounts.get(name)) is not None:
+                account.unasked()
+
     def _account(self, subject: Subject, now_s: float) -> Account:
         account = self._accounts.get(subject.name)
         if account is None:
@@ -131,11 +138,11 @@ class Allowances:
         account.touched_at_s = now_s
         return account
 
-    def _lacking(self, accounts: list[Account], demand: Demand, now_s: float) -> NeedsLease:
-        """Those whose leases do not cover it, which now wait for more."""
+    def _lacking(self, accounts: list[Account], demand: Demand, now_s: float, late: Late) -> NeedsLease:
+        """Those whose leases do not cover it, which now wait for more, but for what is late already."""
         lacking, places = [], False
         for account in accounts:
-            short = [(meter, need) for _, meter, need in account.needs(demand) if meter.left < need]
+            short = [(meter, need) for _, meter, need in account.needs(demand) if not late and meter.left < need]
             for meter, need in short:
                 meter.wait_for(need)
             placeless = account.streams is not None and not account.streams.covers(demand.choices, now_s)

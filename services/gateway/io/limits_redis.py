@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from services.gateway.core.allowance import Ask, Grant
 
 PREFIX = "lf:limits:"
 _SCRIPT = Path(__file__).with_name("limits_redis.lua")
-_CONNECTIONS = 4
+CONNECTIONS = 4
+"""Questions that may be under way at once: one more would wait for a connection, as long as for an answer."""
 
 
 class LedgerAway(Exception):
@@ -29,13 +31,14 @@ class RedisLedger:
     def __init__(self, url: str, timeout_s: float) -> None:
         """Raises ValueError for a URL that names no server."""
         pool = BlockingConnectionPool.from_url(
-            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, max_connections=_CONNECTIONS,
-            timeout=timeout_s, retry=Retry(NoBackoff(), 0),
+            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, max_connections=CONNECTIONS,
+            timeout=timeout_s, retry=Retry(NoBackoff(), 0), protocol=2,
         )  # fmt: skip
         self._redis = Redis(connection_pool=pool)
         self._pool = pool
         self._script = _SCRIPT.read_text()
-        self._sha: str | None = None
+        self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
+        self._known = False
 
     async def ask(self, asks: Sequence[Ask]) -> list[Grant]:
         """An answer to each. Raises LedgerAway."""
@@ -49,20 +52,24 @@ class RedisLedger:
         await self._pool.aclose()
 
     async def _ask(self, asks: Sequence[Ask]) -> list[Grant]:
-        if self._sha is not None:
+        if self._known:
             try:
-                return await self._run(self._sha, asks)
+                return await self._run(asks, load=False)
             except NoScriptError:
                 pass  # a server that started anew: none of the questions was answered
-        self._sha = await self._redis.script_load(self._script)
-        return await self._run(self._sha, asks)
+        answers = await self._run(asks, load=True)
+        self._known = True
+        return answers
 
-    async def _run(self, sha: str, asks: Sequence[Ask]) -> list[Grant]:
+    async def _run(self, asks: Sequence[Ask], *, load: bool) -> list[Grant]:
+        """In one round trip. With `load` the script comes first."""
         async with self._redis.pipeline(transaction=False) as pipeline:
+            if load:
+                pipeline.script_load(self._script)
             for ask in asks:
-                pipeline.evalsha(sha, 4, *keys(ask.subject), msgspec.json.encode(ask))
+                pipeline.evalsha(self._sha, 4, *keys(ask.subject), msgspec.json.encode(ask))
             answers = await pipeline.execute()
-        return [msgspec.json.decode(answer, type=Grant) for answer in answers]
+        return [msgspec.json.decode(answer, type=Grant) for answer in answers[load:]]
 
 
 def keys(subject: str) -> tuple[str, str, str, str]:

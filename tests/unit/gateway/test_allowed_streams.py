@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.gateway.core.allowance import Decision, Demand, Denial, NeedsLease, Pass
+from services.gateway.core.allowance import Decision, Demand, Denial, Late, NeedsLease, Pass
 from services.gateway.core.allowances import Allowances
 from shared.messages.desired import Limits
 from tests.unit.gateway.town import POLICY, Town
@@ -82,9 +82,9 @@ def test_more_answers_than_streams_are_never_let_in() -> None:
     assert town.waits == waits, "no ledger has to be asked"
 
 
-def late(town: Town, at: int, choices: int = 1) -> Decision:
+def late(town: Town, at: int, choices: int = 1, what: Late = Late.PLACES) -> Decision:
     demand = Demand(tokens=1, choices=choices)
-    return town.gateways[at].admit((town.subject,), demand, town.now_s, alone=False, late=True)
+    return town.gateways[at].admit((town.subject,), demand, town.now_s, alone=False, late=what)
 
 
 @pytest.mark.parametrize("limit", [1, 3, 8])
@@ -94,6 +94,27 @@ def test_a_late_ledger_gives_no_place_that_another_gateway_may_hold(limit: int) 
     assert isinstance(refused, Denial)
     assert refused.reason.endswith("streams at once, may be reached: whoever counts has not answered in time.")
     assert (refused.kind, refused.retry_after_s) == ("streams", 1.0)
+
+
+def test_whoever_is_late_for_a_minute_alone_asks_for_the_place_that_is_not_there_any_more() -> None:
+    town = Town(2, Limits(requests_per_min=100, streams=3))
+    assert late(town, 0, what=Late.MINUTES) == NeedsLease(subjects=("tenant acme",), places=True)
+    for _ in range(3):
+        assert isinstance(town.ask(1), Pass)
+    assert isinstance(town.ask(0), Denial)
+    told = late(town, 0, what=Late.MINUTES)
+    assert isinstance(told, Denial)
+    assert told.reason.endswith("3 streams at once, is reached."), "the ledger has said so a moment ago"
+
+
+def test_what_the_share_decides_is_no_doubt() -> None:
+    """Whoever waited in vain, and hears then that the ledger is away."""
+    town = Town(1, Limits(streams=1))
+    town.ledger = None
+    assert isinstance(town.ask(0), Pass)
+    told = town.gateways[0].admit((town.subject,), Demand(tokens=1), 0.0, alone=True, late=Late.PLACES)
+    assert isinstance(told, Denial)
+    assert told.reason.endswith("1 streams at once, is reached.")
 
 
 def test_a_late_ledger_leaves_a_gateway_the_places_that_it_holds() -> None:

@@ -26,8 +26,8 @@ from services.gateway.records import RequestRecord, usage_of
 from shared.messages.desired import Limits as Limited
 from shared.runtime.clock import Clock, ManualClock
 from shared.runtime.metrics import Metrics
+from tests.support.limits_counter import Office
 from tests.unit.gateway.samples import ADAPTER, POOL
-from tests.unit.gateway.test_late_leases import Office
 
 LIMITED = Limited(requests_per_min=100, tokens_per_min=10_000, streams=8)
 

@@ -3,68 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 
-from services.gateway.core.allowance import Ask, Decision, Demand, Denial, Grant, LeasePolicy, NeedsLease, Pass, Subject
-from services.gateway.core.allowances import Allowances
-from services.gateway.core.company import Company
-from services.gateway.io.limits_redis import LedgerAway
-from services.gateway.limits import Limits, LimitsMeans
+from services.gateway.core.allowance import Decision, Denial, Late, Pass
 from shared.messages.desired import Limits as Limited
-from shared.runtime.clock import ManualClock
-from shared.runtime.metrics import Metrics
-from tests.support.paper_ledger import PaperLedger
+from tests.support.limits_counter import ONE, Counter
 from tests.unit.gateway.town import Town
-
-ONE = Demand(tokens=1)
-TWO_REQUESTS = Limited(requests_per_min=2)
-
-
-class Office:
-    """A ledger that answers until it `hangs`, or is `away`; `opens` ends that for all who ask."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self.hangs = self.away = False
-        self.opens = asyncio.Event()
-        self.paper = PaperLedger()
-        self._clock = clock
-
-    async def ask(self, asks: Sequence[Ask]) -> list[Grant]:
-        if self.hangs:
-            await self.opens.wait()
-        if self.away:
-            raise LedgerAway("planted")
-        now_ms = int(self._clock.now_s() * 1000)
-        return [self.paper.answer(msgspec.structs.replace(ask, now_ms=now_ms)) for ask in asks]
-
-    async def close(self) -> None: ...
-
-
-class Counter:
-    """Where one tenant asks, which may ask for two requests a minute if nothing else is said."""
-
-    def __init__(self, limited: Limited = TWO_REQUESTS, places_wait_s: float = 0.002) -> None:
-        self.clock = ManualClock()
-        self.office = Office(self.clock)
-        means = LimitsMeans(
-            allowances=Allowances("g", LeasePolicy()), company=Company("g"), wait_s=0.001, places_wait_s=places_wait_s
-        )
-        self.limits = Limits(self.office, means, self.clock, Metrics("gateway"))
-        self._subject = Subject(name="tenant acme", limits=limited)
-
-    async def ask(self) -> Pass | Denial:
-        def decide(late: bool) -> Pass | Denial | NeedsLease:
-            return self.limits.admit((self._subject,), ONE, late=late)
-
-        return await self.limits.decided(decide)
-
-    async def close(self) -> None:
-        self.office.hangs = False
-        self.office.opens.set()
-        await self.limits.stop()
 
 
 @pytest.fixture
@@ -130,6 +76,36 @@ async def test_a_stream_does_not_wait_for_ever() -> None:
     await counter.close()
 
 
+async def test_who_waits_for_a_minute_while_others_take_the_place_waits_for_a_place_then() -> None:
+    """Of 40 there are 3 here, and one of them is taken."""
+    counter = Counter(Limited(streams=40, requests_per_min=1_000), places_wait_s=20.0)
+    assert isinstance(await counter.ask(), Pass)
+    counter.office.hangs = True
+    asking = [asyncio.create_task(counter.ask()) for _ in range(3)]
+    _, waiting = await asyncio.wait(asking, timeout=0.1)
+    assert len(waiting) == 1
+    counter.office.hangs = False
+    counter.office.opens.set()
+    assert [type(await each) for each in asking] == [Pass] * 3
+    await counter.close()
+
+
+async def test_a_request_that_waited_for_two_things_counts_once() -> None:
+    counter = Counter(Limited(streams=40, requests_per_min=1_000))
+    assert isinstance(await counter.ask(), Pass)
+    counter.office.hangs = True
+    decided = await asyncio.gather(*(counter.ask() for _ in range(3)))
+    assert [type(each) for each in decided] == [Pass, Pass, Denial]
+    assert b'lorafleet_gateway_limit_waits_total{came="late"} 3.0' in counter.metrics.exposition()
+    await counter.close()
+
+
+async def test_a_ledger_whose_answers_cannot_be_used_is_not_asked_for_ever(counter: Counter) -> None:
+    counter.office.fails = True
+    assert isinstance(admitted := await counter.ask(), Pass)
+    assert admitted.alone
+
+
 async def test_who_leaves_while_he_waits_for_a_place_holds_none() -> None:
     counter = Counter(Limited(streams=2), places_wait_s=20.0)
     assert isinstance(await counter.ask(), Pass)
@@ -150,7 +126,7 @@ async def test_who_leaves_while_he_waits_for_a_place_holds_none() -> None:
 
 def late(town: Town, now_s: float) -> Decision:
     """What the first gateway says to whoever has waited in vain for the ledger."""
-    return town.gateways[0].admit((town.subject,), Demand(tokens=1), now_s, alone=False, late=True)
+    return town.gateways[0].admit((town.subject,), ONE, now_s, alone=False, late=Late.PLACES)
 
 
 def test_a_ledger_that_is_late_has_foretold_when_there_is_more() -> None:
