@@ -102,7 +102,7 @@ class Leases:
                 self._allowances.unasked(names)
                 return
             asks = self._allowances.asks(names, self._clock.now_s())
-            who = [] if asks or _NOBODY not in names else [self._allowances.greeting()]
+            who = [self._allowances.greeting()] if _NOBODY in names else []
             self._landed({*names} - {ask.subject for ask in asks})
             names[:] = [ask.subject for ask in asks]
             await self._ask(asks or who)

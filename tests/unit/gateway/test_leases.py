@@ -77,6 +77,26 @@ async def test_nobody_waits_for_a_turn_that_asks_nothing_of_him(counter: Counter
     await turn
 
 
+async def test_a_turn_that_asked_nothing_of_him_leaves_his_own_question_alone(counter: Counter) -> None:
+    """There is one at a time about each."""
+    assert isinstance(await counter.ask(), Pass)
+    counter.office.hangs, of_turn = True, counter.office.opens
+    turn = asyncio.create_task(counter.limits.turn())
+    await asyncio.wait([turn], timeout=0.01)
+    counter.office.opens = asyncio.Event()
+    asking = [asyncio.create_task(counter.ask())]
+    await asyncio.wait(asking, timeout=0.01)
+    of_turn.set()
+    await turn
+    asked = len(counter.office.asked)
+    asking.append(asyncio.create_task(counter.ask()))
+    await asyncio.wait(asking, timeout=0.01)
+    assert len(counter.office.asked) == asked
+    counter.office.hangs = False
+    counter.office.opens.set()
+    assert [type(await each) for each in asking] == [Pass, Pass]
+
+
 async def test_a_turn_asks_once_for_all_who_have_something_to_say(counter: Counter) -> None:
     assert all(await all_ask(counter))
     await counter.clock.advance(2.0)
