@@ -37,7 +37,7 @@ class Workspace:
 
     def __init__(self, config: ModelConfig, most: tuple[int, int], like: torch.Tensor, kernels: Kernels) -> None:
         self.kernels = kernels
-        self.row_classes, self.head_classes = (row_classes(rows, like.dtype) for rows in most)
+        self.row_classes, self.head_classes = (row_classes(rows, like.dtype, like.device) for rows in most)
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
 
         def memory(rows: int, width: int) -> torch.Tensor:

@@ -104,6 +104,12 @@ def test_an_engine_of_cuda_kernels_has_the_numbers_of_one_on_a_cpu(
     assert recorder.replayed == STEPS - 1, "all but the prompts"
 
 
+@pytest.fixture(autouse=True)
+def _without_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor in the place of a GPU, which has none: steps are padded as they are there."""
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+
+
 class Asked:
     """In the place of a model: keeps the steps."""
 
