@@ -133,7 +133,7 @@ class Capacity:
         prompt_s = 0.0
         if not self._rests and tokens and passed_s > 0:
             self._as_they_come = self._as_they_come.after(len(tokens), passed_s / steps)
-            self._line = self._line_after(len(tokens.keys() - self._going_on), len(tokens), passed_s)
+            self._line = self._line_after(len(tokens.keys() - self._going_on), len(tokens), steps, passed_s)
         if decoded_only and steps and passed_s > 0:
             self._time = self._time.after(len(tokens), passed_s / steps)
         elif not self._rests:
@@ -149,12 +149,13 @@ class Capacity:
             return None
         return self._line.wait(ahead, self._as_they_come.step_s(max(rows, 1)))
 
-    def _line_after(self, prompts: int, rows: int, passed_s: float) -> PromptPace:
-        """With one more step; one with a prompt alone in it does not tell how fast several are done."""
+    def _line_after(self, prompts: int, rows: int, steps: int, passed_s: float) -> PromptPace:
+        """With so many more steps that were handed out together; a prompt alone in them does not tell how fast several
+        are done."""
         if self._computing < LEAST_LINE:
             return self._line
         step_s = self._as_they_come.step_s(rows)
-        return self._line.after(prompts, min(passed_s / step_s, _LONGEST) if step_s else 1.0)
+        return self._line.after(prompts, min(passed_s / step_s, _LONGEST * steps) if step_s else float(steps))
 
     def tokens_per_s(self, max_rows: int) -> float:
         """0: not known yet."""

@@ -79,11 +79,12 @@ class RowPace:
     ) -> Forecast | None:
         """The same by how far the answers in all `rows` are as well, whichever is later, and before any of them has
         ended. Who comes meanwhile and has had less goes first, so that even known ends leave a chance to be late.
-        Beyond half of the rows their pace alone counts: those of them that end first are taken again."""
+        Beyond half of the rows their pace alone counts: those of them that end first are taken again. So it does
+        while rows are free for some of those before: how far theirs will be nobody knows."""
         count, paced = before - free_rows + 1, self.forecast(before, free_rows, max_rows, tokens_per_s)
-        if 2 * count > max_rows and self._ends.known:
+        if len(rows) < max_rows or (2 * count > max_rows and self._ends.known):
             return paced
-        if count <= 0 or tokens_per_s <= 0 or len(rows) < max_rows:
+        if count <= 0 or tokens_per_s <= 0:
             return None
         found, step_s = self._ends.free(min(count, max_rows), rows), max_rows / tokens_per_s
         by_ends = Forecast(

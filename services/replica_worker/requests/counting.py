@@ -45,6 +45,6 @@ class Counting:
             running.first_token_at_s = now_s = self._by.clock.now_s()
             if running.turn_at_s is not None:
                 self._by.row_pace.began(now_s - running.turn_at_s, running.ahead)
-            if running.in_line_at_s is not None:
+            if running.in_line_at_s is not None and running.tier == "gpu":  # a slot's wait is none of the door's
                 self._by.margin.began(now_s - running.in_line_at_s, running.request.objective_s, now_s)
             self._by.meters.first_token_s.labels(running.tier).observe(now_s - running.arrived_at_s)

@@ -270,3 +270,23 @@ async def test_how_far_answers_are_and_how_late_first_tokens_came_reaches_the_de
     await two_rows.caller.wait(lambda: all(len(each.token_ids) == 3 for each in heard))
     assert two_rows.replica.generation.dispatcher.rows == [Row(3, 6), Row(3, 6)]
     assert began == [(pytest.approx(1.5), 1.0)] * 2
+
+
+async def test_who_waited_for_a_slot_says_nothing_of_rows_and_prompts(
+    two_rows: Rig, engine: UnrulyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No forecast at the door is about slots, so a late load narrows it for nobody."""
+    began: list[float] = []
+    monkeypatch.setattr(Margin, "began", lambda margin, took_s, objective_s, now_s: began.append(took_s))
+    engine.go()
+    late = await two_rows.register("late")
+    engine.copying.clear()
+    waits = await two_rows.caller.send(two_rows.request("waits", late, objective_s=1.0))
+    await two_rows.until(lambda: engine.calls["load"] == 1)
+    await two_rows.clock.advance(3.0)
+    engine.copying.set()
+    await two_rows.caller.wait(lambda: waits.over)
+    assert not waits.refused
+    assert began == []
+    await two_rows.caller.run(two_rows.request("warm", late, objective_s=1.0))
+    assert len(began) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from services.replica_worker.core.capacity import Capacity
@@ -110,6 +111,36 @@ def test_who_has_no_objective_is_judged_by_many_answers_alone() -> None:
     hasty = turn_of(line, 1.0, RowPace(), capacity, Margin())
     assert hasty is not None
     assert hasty.mean_s == pytest.approx(3.9, rel=0.1)
+
+
+@pytest.mark.parametrize("handed", [0, 1, 31])
+@pytest.mark.parametrize("objective_s", [0.0, 1.0])
+def test_many_before_it_take_the_free_rows_and_leave_none(handed: int, objective_s: float) -> None:
+    """A burst of 200 comes before the first of it is in the engine: with answers of two seconds each row serves six."""
+    capacity, pace = Capacity(), RowPace()
+    for at in range(40):
+        capacity.step({f"r{row}": 1 for row in range(32)}, frozenset(), 32, 0.05 * at)
+        pace.ended(40)
+    line = Line(
+        before=200, free_rows=32 - handed, max_rows=32, prompts=0, handed=handed, rows=[Row(5, 60)] * handed
+    )  # fmt: skip
+    found = turn_of(line, objective_s, pace, capacity, Margin())
+    assert found is not None
+    assert found.mean_s == pytest.approx(2.0 * (169 + handed) / 32, rel=0.05)
+    few = msgspec.structs.replace(line, before=31 - handed)
+    assert turn_of(few, objective_s, pace, capacity, Margin()) is None, "a row is free for it"
+
+
+@pytest.mark.parametrize("steps", [1, 8])
+def test_what_a_prompt_takes_is_the_same_with_several_steps_handed_out_together(steps: int) -> None:
+    """Steps of a tenth of a second, and two of several prompts in each eight of them."""
+    capacity = Capacity()
+    for at in range(0, 480, steps):
+        done = frozenset({f"p{at}", f"q{at}"}) if at % 8 == 0 else frozenset()
+        capacity.step({f"r{row}": steps for row in range(16)} | dict.fromkeys(done, 1), done, 20, 0.1 * (at + steps))
+    found = capacity.prompt_wait(8, 16)
+    assert found is not None
+    assert found.prompt_s == pytest.approx(0.4, rel=0.1)
 
 
 def test_a_line_of_prompts_takes_what_they_take_however_long_each_of_them_waited() -> None:
