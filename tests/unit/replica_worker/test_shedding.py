@@ -10,23 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from services.replica_worker.core.admission import Door, admit, given_up
+from services.replica_worker.core.admission import admit, given_up
 from services.replica_worker.core.margin import Margin
 from services.replica_worker.core.row_ends import Row
 from services.replica_worker.core.row_pace import Forecast, RowPace, before
-from shared.messages.generation import GenerateRequest, Sampling
 from tests.support.replica import BASE_HASH, Heard, Rig, refused, rig
+from tests.support.slow_rows import DOOR
+from tests.support.slow_rows import QUESTION as REQUEST
 from tests.support.unruly_engine import UnrulyEngine, unruly
 
 STEP_S = 0.05
-REQUEST = GenerateRequest(
-    request_id="r1", gateway_id="g1", tenant_id="acme", pool_id="p", base_model_hash="b", messages=(),
-    sampling=Sampling(seed=1), objective_s=1.0,
-)  # fmt: skip
-DOOR = Door(
-    pool_id="p", base_model_hash="b", not_ready="", draining=False, waiting=0, queue_limit=256, tokens_in_flight=0,
-    tokens_per_s=0.0,
-)  # fmt: skip
 
 
 def forecast(mean_s: float, late_s: float, first_token_s: float = 0.1) -> Forecast:
